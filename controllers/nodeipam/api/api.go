@@ -8,8 +8,10 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -77,7 +79,6 @@ func PatchNode(ctx context.Context, client kubernetes.Interface, name string, pa
 }
 
 func (c clients) CreateClusterCIDR(ctx context.Context, cc *networkingv1.ClusterCIDR) error {
-	stored := &networkingv1.ClusterCIDR{}
 	result := c.clusterCIDRs.NetworkingV1().RESTClient().Post().
 		Resource("clustercidrs").
 		VersionedParams(&metav1.CreateOptions{FieldManager: Manager}, clustercidrscheme.ParameterCodec).
@@ -90,28 +91,19 @@ func (c clients) CreateClusterCIDR(ctx context.Context, cc *networkingv1.Cluster
 	if err != nil {
 		return err
 	}
+	var stored networkingv1.ClusterCIDR
 	// An answer that cannot be decoded is about an object that is not what was sent.
-	if json.Unmarshal(answer, stored) != nil || !storedAs(cc, stored) {
+	if json.Unmarshal(answer, &stored) != nil || !storedAs(cc, &stored) {
 		return fmt.Errorf("ClusterCIDR %s: %w", cc.Name, ErrStoredOtherwise)
 	}
 	return nil
 }
 
-// storedAs reports whether an object has what the controller recognises and cannot change later: the labels, the ranges and block sizes.
+// storedAs reports whether an object has what the controller recognises it by, and what cannot be changed later.
 func storedAs(sent, stored *networkingv1.ClusterCIDR) bool {
-	for label, value := range sent.Labels {
-		if stored.Labels[label] != value {
-			return false
-		}
-	}
-	a, b := sent.Spec, stored.Spec
-	bits6 := func(s networkingv1.ClusterCIDRSpec) int32 {
-		if s.IPv6PerNodeHostBits != nil {
-			return *s.IPv6PerNodeHostBits
-		}
-		return s.PerNodeHostBits
-	}
-	return a.IPv4 == b.IPv4 && a.IPv6 == b.IPv6 && a.PerNodeHostBits == b.PerNodeHostBits && bits6(a) == bits6(b) && (a.NodeSelector == nil) == (b.NodeSelector == nil)
+	is := stored.Spec
+	is.Priority, is.ExcludedCIDRs, is.Allocation = sent.Spec.Priority, sent.Spec.ExcludedCIDRs, sent.Spec.Allocation
+	return labels.SelectorFromSet(sent.Labels).Matches(labels.Set(stored.Labels)) && equality.Semantic.DeepEqual(is, sent.Spec)
 }
 
 func (c clients) PatchClusterCIDR(ctx context.Context, name string, patch []byte) error {

@@ -20,9 +20,15 @@ import (
 // PatchNode must be called with the context of Permit. Every other write asks for its permission itself.
 type Fenced struct {
 	API
-	Fence writes.Fence
+	Fence Fence
 	// Limiter is the client-side limit on requests per second; nil: none.
 	Limiter flowcontrol.RateLimiter
+}
+
+// Fence permits writes while this process leads. A *lease.Fence is one.
+type Fence interface {
+	// Enter permits one write, for at most the requested time, or returns an error with lease.ErrClosed.
+	Enter(ctx context.Context, atMost time.Duration) (_ context.Context, leave func(), err error)
 }
 
 // lookAgain is how often a closed fence is looked at. It opens with a renewal of the Lease, which nobody announces.

@@ -31,8 +31,7 @@ func (g *gate) Enter(ctx context.Context, atMost time.Duration) (context.Context
 	return ctx, func() { g.inside--; cancel() }, nil
 }
 
-func (g *gate) Holder() string            { return "me" }
-func (g *gate) Unanswered() time.Duration { return 0 }
+var _ Fence = &lease.Fence{}
 
 // server answers every write with err, and notes how many writes were inside of the gate when the last one arrived, and its time limit.
 type server struct {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
@@ -167,12 +168,6 @@ func fits(cc *networkingv1.ClusterCIDR, want *networkingv1.ClusterCIDRSpec) bool
 		return false
 	}
 	is := cc.Spec
-	return is.IPv4 == want.IPv4 && is.IPv6 == want.IPv6 && is.PerNodeHostBits == want.PerNodeHostBits && hostBits6(is) == hostBits6(*want) && is.NodeSelector == nil
-}
-
-func hostBits6(spec networkingv1.ClusterCIDRSpec) int32 {
-	if spec.IPv6PerNodeHostBits != nil {
-		return *spec.IPv6PerNodeHostBits
-	}
-	return spec.PerNodeHostBits
+	is.Priority, is.ExcludedCIDRs, is.Allocation = want.Priority, want.ExcludedCIDRs, want.Allocation
+	return equality.Semantic.DeepEqual(is, *want)
 }
