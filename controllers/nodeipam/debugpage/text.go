@@ -42,7 +42,7 @@ func (p *Page) write(out io.Writer) error {
 	return w.Flush()
 }
 
-// writeRanges writes ClusterCIDRs and service ranges.
+// writeRanges writes ClusterCIDRs.
 func (p *Page) writeRanges(w io.Writer) {
 	fmt.Fprint(w, "\nCLUSTERCIDR\tSTATE\tRANGE\tBLOCK\tTOTAL\tALLOCATED\tRESERVED\tUNAVAILABLE\tFREE\tNODES\n")
 	for _, cc := range p.ClusterCIDRs {
@@ -56,12 +56,6 @@ func (p *Page) writeRanges(w io.Writer) {
 	}
 	for _, cc := range p.ClusterCIDRs {
 		fmt.Fprintf(w, "%s: %s\n", cc.Name, oneLine(strings.Join([]string{cc.Message, cc.Overlapping, cc.Conflicted}, " ")))
-	}
-	if len(p.ServiceRanges) > 0 {
-		fmt.Fprint(w, "\nSERVICE RANGE\tSOURCE\n")
-		for _, s := range p.ServiceRanges {
-			fmt.Fprintf(w, "%v\t%s\n", s.CIDR, s.Source)
-		}
 	}
 }
 
