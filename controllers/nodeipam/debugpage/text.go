@@ -8,6 +8,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 )
 
 // write writes a page as text: one table after the other, with a line for each Node.
@@ -55,6 +57,9 @@ func (p *Page) writeRanges(w io.Writer) {
 		}
 	}
 	for _, cc := range p.ClusterCIDRs {
+		if cc.State == networkingv1.ReasonAvailable && cc.Overlapping+cc.Conflicted == "" {
+			continue
+		}
 		fmt.Fprintf(w, "%s: %s\n", cc.Name, oneLine(strings.Join([]string{cc.Message, cc.Overlapping, cc.Conflicted}, " ")))
 	}
 }
