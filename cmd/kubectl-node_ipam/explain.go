@@ -161,14 +161,10 @@ func origin(e inspect.Explanation) string {
 }
 
 func candidateRows(e inspect.Explanation) *show.Rows {
-	rows := show.NewRows("#", "NAME", "+PRIORITY", "+REQUIREMENTS", "+RANGES", "+BLOCK", "FREE", "RESULT", "REASON", "ORDER")
+	rows := show.NewRows("#", "NAME", "+PRIORITY", "+REQUIREMENTS", "FREE", "RESULT", "REASON", "ORDER")
 	for i, c := range e.Candidates {
 		color := map[inspect.Outcome]show.Color{inspect.Chosen: show.Green, inspect.Refused: show.Red}[c.Outcome]
-		var sizes []string
-		for _, bits := range c.Blocks {
-			sizes = append(sizes, fmt.Sprintf("/%d", bits))
-		}
-		rows.Add(i+1, c.ClusterCIDR, c.Priority, c.Requirements, prefixes(c.Ranges), strings.Join(sizes, ","), inspect.Count(c.Free),
+		rows.Add(i+1, c.ClusterCIDR, c.Priority, c.Requirements, inspect.Count(c.Free),
 			show.Colored{Value: c.Outcome, Color: color}, c.Reason, c.After)
 	}
 	return rows

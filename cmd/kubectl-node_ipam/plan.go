@@ -44,7 +44,7 @@ func (p *program) planCommand() *cobra.Command {
 		Use:   "plan [-f FILE]... [--disable CLUSTERCIDR]... [--delete CLUSTERCIDR]... [--nodes N --like NODE]",
 		Short: "Show what a change of ClusterCIDRs, or more Nodes, would do",
 		Long: "Applies files with ClusterCIDRs, --disable and --delete to a copy of the cluster's state, and compares what the controller then does with what it does today. Nothing is changed in the cluster. " +
-			"All changes are as if made at once. With --nodes, that many Nodes are then created one after the other, with the labels of --like or --labels: which podCIDRs they get, which ClusterCIDRs fill up when, and which Nodes are pending. " +
+			"All changes are as if made at once. With --nodes, that many Nodes are then created one after the other, with the labels of --like or --labels: which podCIDRs they get, and which of them are pending. " +
 			"For a ClusterCIDR that is disabled or deleted, it shows the Nodes that belong to it, in the order in which to replace them, and from where a Node with the same labels gets its podCIDRs.",
 		Example: "  # What happens if I apply this file?\n  kubectl node-ipam plan -f edge-2.yaml\n\n" +
 			"  # Does the cluster have room for 50 more Nodes like worker-7?\n  kubectl node-ipam plan --nodes 50 --like worker-7\n\n" +
@@ -204,7 +204,7 @@ func (a plan) code() error {
 	case len(a.Refusals) > 0:
 		return exit{code: exitRefused}
 	case slices.ContainsFunc(a.Nodes, isPending), slices.ContainsFunc(a.NewNodes, isPending),
-		slices.ContainsFunc(a.Replacements, func(r inspect.Replacement) bool { return r.From == "" }):
+		slices.ContainsFunc(a.Replacements, isPending):
 		return exit{code: exitAct}
 	default:
 		return nil
@@ -291,27 +291,23 @@ func source(name string) show.Colored {
 	return show.Colored{Value: name}
 }
 
-func writeReplacements(w *show.Writer, all []inspect.Replacement) {
+func writeReplacements(w *show.Writer, all []inspect.PlannedNode) {
 	if len(all) == 0 {
 		return
 	}
 	w.Printf("")
 	w.Printf("Replace these Nodes in this order: drain the Node, delete it, and reboot its machine, which registers it again.")
-	rows := show.NewRows("#", "NODE", "PODCIDRS", "FROM", "ITS REPLACEMENT GETS PODCIDRS FROM")
+	rows := show.NewRows("#", "NODE", "PODCIDRS", "ITS REPLACEMENT GETS PODCIDRS FROM")
 	shown := all
 	if !w.Wide {
 		shown = all[:min(len(all), maxPlanned)]
 	}
 	for i, r := range shown {
-		rows.Add(i+1, r.Node, prefixes(r.PodCIDRs), r.ClusterCIDR, source(r.From))
+		rows.Add(i+1, r.Node, prefixes(r.Before), source(r.ClusterCIDR))
 	}
 	w.Rows(rows)
 	writeMore(w, len(all)-len(shown))
-	var messages []string
-	for _, r := range all {
-		messages = append(messages, r.Message)
-	}
-	writeReasons(w, messages)
+	writeReasons(w, all)
 }
 
 // writeMore says how many rows were left out.
@@ -322,17 +318,17 @@ func writeMore(w *show.Writer, more int) {
 }
 
 // writeReasons writes why Nodes are pending, each reason once.
-func writeReasons(w *show.Writer, messages []string) {
-	for _, message := range distinct(messages) {
-		w.Printf("Pending: %s", message)
+func writeReasons(w *show.Writer, nodes []inspect.PlannedNode) {
+	for _, reason := range reasons(nodes) {
+		w.Printf("Pending: %s", reason)
 	}
 }
 
-// distinct returns texts that are not empty, each once.
-func distinct(texts []string) (all []string) {
-	for _, t := range texts {
-		if t != "" && !slices.Contains(all, t) {
-			all = append(all, t)
+// reasons are why Nodes are pending, each once.
+func reasons(nodes []inspect.PlannedNode) (all []string) {
+	for _, n := range nodes {
+		if n.Message != "" && !slices.Contains(all, n.Message) {
+			all = append(all, n.Message)
 		}
 	}
 	return all
@@ -360,15 +356,7 @@ func writePlanned(w *show.Writer, title string, nodes []inspect.PlannedNode) {
 	}
 	w.Rows(rows)
 	writeMore(w, len(nodes)-len(shown))
-	writeReasons(w, messages(nodes))
-}
-
-// messages are why Nodes are pending.
-func messages(nodes []inspect.PlannedNode) (all []string) {
-	for _, n := range nodes {
-		all = append(all, n.Message)
-	}
-	return all
+	writeReasons(w, nodes)
 }
 
 // writeNew writes what new Nodes get: runs of Nodes from the same ClusterCIDR.
@@ -390,14 +378,11 @@ func writeNew(w *show.Writer, a plan) {
 		first = last + 1
 	}
 	w.Rows(rows)
-	for _, full := range a.Full {
-		w.Printf("%s is full after %s.", full.ClusterCIDR, text.Counted(full.After, "new Node", "new Nodes"))
-	}
 	if len(pending) == 0 {
 		w.Printf("%s", w.In(show.Green, fmt.Sprintf("All %d new Nodes get podCIDRs.", len(a.NewNodes))))
 		return
 	}
-	w.Printf("%s %s", w.In(show.Red, fmt.Sprintf("%d of %d new Nodes are pending.", len(pending), len(a.NewNodes))), strings.Join(distinct(messages(pending)), " "))
+	w.Printf("%s %s", w.In(show.Red, fmt.Sprintf("%d of %d new Nodes are pending.", len(pending), len(a.NewNodes))), strings.Join(reasons(pending), " "))
 }
 
 func numbers(first, last int) string {

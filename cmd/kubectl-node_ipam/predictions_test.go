@@ -342,7 +342,7 @@ func (r *round) create(cc *networkingv1.ClusterCIDR) {
 	r.must(r.clusterCIDRs.NetworkingV1().ClusterCIDRs().Create(r.ctx(), cc, metav1.CreateOptions{}))
 }
 
-// change draws a new ClusterCIDR, a change of one and the deletion of one, each perhaps. It returns what makes them, and the arguments of plan.
+// change draws a new ClusterCIDR, and that others are changed, deleted and disabled, each perhaps. It returns what makes them, and the arguments of plan.
 func (r *round) change() (changes []func(), args []string) {
 	args = []string{"plan"}
 	clusterCIDRs := r.clusterCIDRs.NetworkingV1().ClusterCIDRs()
@@ -374,6 +374,14 @@ func (r *round) change() (changes []func(), args []string) {
 		name := list.Items[1].Name
 		args = append(args, "--delete="+name)
 		changes = append(changes, func() { r.must(nil, clusterCIDRs.Delete(r.ctx(), name, metav1.DeleteOptions{})) })
+	}
+	if len(list.Items) > 2 && r.d.IntN(2) == 0 {
+		name := list.Items[2].Name
+		args = append(args, "--disable="+name)
+		disable := []byte(`{"spec":{"allocation":"Disabled"}}`)
+		changes = append(changes, func() {
+			r.must(clusterCIDRs.Patch(r.ctx(), name, types.MergePatchType, disable, metav1.PatchOptions{}))
+		})
 	}
 	var text []string
 	for _, object := range files {

@@ -33,11 +33,10 @@ type Page struct {
 	Time       time.Time `json:"time"`
 	Problem    string    `json:"problem,omitempty"`
 	// Summary has the numbers of Nodes.
-	Summary       inspect.NodeCounts          `json:"summary"`
-	ClusterCIDRs  []inspect.ClusterCIDRStatus `json:"clusterCIDRs"`
-	ServiceRanges []inspect.ServiceRange      `json:"serviceRanges"`
-	Pending       []inspect.PendingNodes      `json:"pending"`
-	Nodes         []inspect.NodeStatus        `json:"nodes"`
+	Summary      inspect.NodeCounts          `json:"summary"`
+	ClusterCIDRs []inspect.ClusterCIDRStatus `json:"clusterCIDRs"`
+	Pending      []inspect.PendingNodes      `json:"pending"`
+	Nodes        []inspect.NodeStatus        `json:"nodes"`
 }
 
 // Handler shows a page as text or, with ?format=json or if only that is accepted, as JSON. It is read-only.
@@ -84,7 +83,7 @@ func (s *Source) page() (p Page, ok bool) {
 	nodes := s.Nodes()
 	ok = s.With(func(state *allocator.State) {
 		c := inspect.Of(state, nodes)
-		p.Nodes, p.ServiceRanges = c.Nodes(), c.ServiceRanges()
+		p.Nodes = c.Nodes()
 		status := c.StatusOf(p.Nodes)
 		p.Summary, p.ClusterCIDRs, p.Pending = status.Nodes, status.ClusterCIDRs, status.Pending
 	})

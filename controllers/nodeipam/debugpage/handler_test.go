@@ -82,7 +82,6 @@ func TestJSON(t *testing.T) {
 			"ranges": [{"family": "IPv4", "cidr": "192.168.0.0/24", "blockPrefixLength": 24, "total": 1, "allocated": 0, "reserved": 1, "unavailable": 0, "free": 0}]
 		}
 	],
-	"serviceRanges": [{"source": "ServiceCIDR kubernetes", "cidr": "10.0.15.0/24"}],
 	"pending": [
 		{"reason": "Full", "message": "No ClusterCIDR that selects this Node can serve it: a is disabled; b is full (IPv4). Create another one, or set spec.allocation: Enabled, or delete Nodes that are not needed.", "nodes": ["waiting"]},
 		{"reason": "NotSeen", "message": "The controller has not looked at this Node yet.", "nodes": ["new"]}
@@ -122,7 +121,6 @@ func TestText(t *testing.T) {
 		"Nodes: 9, 4 allocated, 2 reserved, 2 pending, 1 being deleted without podCIDRs, 1 out of range, 2 in conflict\n",
 		"\na             Disabled    fd00::/116       /120    16      1           1          0             14     3\n",
 		"\na: spec.allocation is Disabled. Nodes keep what they have.",
-		"\n10.0.15.0/24    ServiceCIDR kubernetes\n",
 		"\n1         Full      No ClusterCIDR that selects this Node can serve it: a is disabled; b is full (IPv4).",
 		"\nn2           Reserved    10.0.2.0/24,fd00::100/120   a              -\n",
 		"\nold          Allocated   172.16.0.0/24               -              CIDROutsideRanges: podCIDRs [172.16.0.0/24] lie in no ClusterCIDR.",

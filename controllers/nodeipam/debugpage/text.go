@@ -8,6 +8,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 )
 
 // write writes a page as text: one table after the other, with a line for each Node.
@@ -42,7 +44,7 @@ func (p *Page) write(out io.Writer) error {
 	return w.Flush()
 }
 
-// writeRanges writes ClusterCIDRs and service ranges.
+// writeRanges writes ClusterCIDRs.
 func (p *Page) writeRanges(w io.Writer) {
 	fmt.Fprint(w, "\nCLUSTERCIDR\tSTATE\tRANGE\tBLOCK\tTOTAL\tALLOCATED\tRESERVED\tUNAVAILABLE\tFREE\tNODES\n")
 	for _, cc := range p.ClusterCIDRs {
@@ -55,13 +57,10 @@ func (p *Page) writeRanges(w io.Writer) {
 		}
 	}
 	for _, cc := range p.ClusterCIDRs {
-		fmt.Fprintf(w, "%s: %s\n", cc.Name, oneLine(strings.Join([]string{cc.Message, cc.Overlapping, cc.Conflicted}, " ")))
-	}
-	if len(p.ServiceRanges) > 0 {
-		fmt.Fprint(w, "\nSERVICE RANGE\tSOURCE\n")
-		for _, s := range p.ServiceRanges {
-			fmt.Fprintf(w, "%v\t%s\n", s.CIDR, s.Source)
+		if cc.State == networkingv1.ReasonAvailable && cc.Overlapping+cc.Conflicted == "" {
+			continue
 		}
+		fmt.Fprintf(w, "%s: %s\n", cc.Name, oneLine(strings.Join([]string{cc.Message, cc.Overlapping, cc.Conflicted}, " ")))
 	}
 }
 

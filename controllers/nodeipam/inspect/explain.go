@@ -3,7 +3,6 @@ package inspect
 import (
 	"fmt"
 	"math"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -49,9 +48,7 @@ type Candidate struct {
 	ClusterCIDR string `json:"clusterCIDR"`
 	Priority    int32  `json:"priority"`
 	// Requirements is the number of requirements in the term of the nodeSelector that matches.
-	Requirements int            `json:"requirements"`
-	Ranges       []netip.Prefix `json:"ranges"`
-	Blocks       []int          `json:"blockPrefixLengths"`
+	Requirements int `json:"requirements"`
 	// Free is the number of free blocks, of the family that has the fewest. Blocks that are reserved for pending Nodes are not free.
 	Free uint64 `json:"free"`
 	// After is why the candidate comes after the one before it.
@@ -122,10 +119,7 @@ func (c *Cluster) explain(node *v1.Node) Explanation {
 
 // candidate describes p, which comes after last; last may be nil.
 func (c *Cluster) candidate(node *v1.Node, p, last *pool.Pool, e *Explanation) Candidate {
-	found := Candidate{ClusterCIDR: p.Name, Priority: p.Priority, Requirements: p.For(node).Specificity, Ranges: p.Extent(), Free: c.fewestFree(p)}
-	for _, r := range p.Ranges {
-		found.Blocks = append(found.Blocks, r.BlockBits)
-	}
+	found := Candidate{ClusterCIDR: p.Name, Priority: p.Priority, Requirements: p.For(node).Specificity, Free: c.fewestFree(p)}
 	if last != nil {
 		found.After = difference(last.For(node), p.For(node))
 	}

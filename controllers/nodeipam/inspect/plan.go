@@ -52,10 +52,9 @@ type Plan struct {
 	Groups []PlannedGroup `json:"groups"`
 	// NewNodes are the Nodes that are created afterwards, in that order.
 	NewNodes []PlannedNode `json:"newNodes,omitempty"`
-	// Full are the ClusterCIDRs that fill up meanwhile.
-	Full []FillsUp `json:"full,omitempty"`
-	// Replacements are the Nodes that belong to ClusterCIDRs that are disabled or deleted, in the order in which to replace them.
-	Replacements []Replacement `json:"replacements,omitempty"`
+	// Replacements are the Nodes that belong to ClusterCIDRs that are disabled or deleted, in the order in which to replace them, and what a
+	// new Node with the same labels gets.
+	Replacements []PlannedNode `json:"replacements,omitempty"`
 	// Pending is the number of pending Nodes today and with the plan, without NewNodes.
 	Pending [2]int `json:"pending"`
 }
@@ -96,22 +95,6 @@ type PlannedGroup struct {
 	From    [2]string `json:"from"` // the name of the ClusterCIDR; empty: it would be pending
 }
 
-// Replacement is a Node that has to be replaced before a ClusterCIDR is out of use.
-type Replacement struct {
-	Node        string         `json:"node"`
-	PodCIDRs    []netip.Prefix `json:"podCIDRs"`
-	ClusterCIDR string         `json:"clusterCIDR"`
-	// From is the ClusterCIDR from which a new Node with the same labels gets podCIDRs; empty: it would be pending, and Message says why.
-	From    string `json:"from,omitempty"`
-	Message string `json:"message,omitempty"`
-}
-
-// FillsUp says that the last block of a ClusterCIDR is allocated to a new Node.
-type FillsUp struct {
-	ClusterCIDR string `json:"clusterCIDR"`
-	After       int    `json:"after"` // so many new Nodes
-}
-
 // Plan applies changes to a copy of a cluster's objects, all at once, and compares what the controller then does with what it does today.
 func (objects Objects) Plan(changes Changes) (Plan, error) {
 	after, actions, err := objects.with(changes)
@@ -126,11 +109,13 @@ func (objects Objects) Plan(changes Changes) (Plan, error) {
 	for i := range plan.Actions {
 		then.judge(&plan.Actions[i], today)
 	}
-	plan.NewNodes, plan.Full = then.grow(changes)
+	for i := range changes.NewNodes {
+		plan.NewNodes = append(plan.NewNodes, then.outcome(then.create(fmt.Sprintf("(new Node %d)", i+1), changes.Labels)))
+	}
 	for _, name := range slices.Concat(changes.Disable, changes.Delete) {
 		plan.Replacements = append(plan.Replacements, then.replace(name)...)
 	}
-	slices.SortStableFunc(plan.Replacements, func(a, b Replacement) int { return cmp.Compare(len(a.Message), 0) - cmp.Compare(len(b.Message), 0) })
+	slices.SortStableFunc(plan.Replacements, func(a, b PlannedNode) int { return cmp.Compare(len(a.Message), 0) - cmp.Compare(len(b.Message), 0) })
 	return plan, nil
 }
 
@@ -171,21 +156,15 @@ func (objects *Objects) apply(cc *networkingv1.ClusterCIDR) PlannedAction {
 		return PlannedAction{Action: Create, ClusterCIDR: cc.Name}
 	}
 	old := objects.ClusterCIDRs[i]
-	if equality.Semantic.DeepEqual(normal(old.Spec), normal(cc.Spec)) {
+	before, after := old.Spec, cc.Spec
+	before.Allocation, after.Allocation = cmp.Or(before.Allocation, networkingv1.AllocationEnabled), cmp.Or(after.Allocation, networkingv1.AllocationEnabled)
+	if equality.Semantic.DeepEqual(before, after) {
 		return PlannedAction{Action: Unchanged, ClusterCIDR: cc.Name}
 	}
 	changed := old.DeepCopy()
 	changed.Spec = *cc.Spec.DeepCopy()
 	objects.ClusterCIDRs[i] = changed
 	return PlannedAction{Action: Change, ClusterCIDR: cc.Name}
-}
-
-// normal replaces an explicit default by none.
-func normal(spec networkingv1.ClusterCIDRSpec) networkingv1.ClusterCIDRSpec {
-	if spec.Allocation == networkingv1.AllocationEnabled {
-		spec.Allocation = ""
-	}
-	return spec
 }
 
 // judge fills in what an action means for its ClusterCIDR.
@@ -200,9 +179,8 @@ func (c *Cluster) judge(action *PlannedAction, today *Cluster) {
 	if p.State == ipam.Invalid {
 		action.Problem = p.Problem
 	}
-	overlapping := c.overlapping(p)
-	if old, ok := today.pool(action.ClusterCIDR); action.Action != Delete && (!ok || today.overlapping(old) != overlapping) {
-		action.Overlapping = overlapping
+	if old, ok := today.pool(p.Name); action.Action != Delete && (!ok || today.overlapping(old) != c.overlapping(p)) {
+		action.Overlapping = c.overlapping(p)
 	}
 }
 
@@ -306,29 +284,15 @@ func (c *Cluster) first() func(*v1.Node) string {
 }
 
 // replace returns the Nodes that belong to a ClusterCIDR, the oldest first, and creates one like each of them.
-func (c *Cluster) replace(name string) (all []Replacement) {
-	p, ok := c.pool(name)
-	if !ok {
-		return nil
-	}
+func (c *Cluster) replace(name string) (all []PlannedNode) {
+	p, _ := c.pool(name)
 	for _, node := range slices.SortedFunc(c.members(p), compareAge) {
-		blocks, _ := pool.PodCIDRsOf(node)
-		got := c.outcome(c.create(fmt.Sprintf("(replacement of %s)", node.Name), LabelsLike(node)))
-		all = append(all, Replacement{Node: node.Name, PodCIDRs: blocks, ClusterCIDR: name, From: got.ClusterCIDR, Message: got.Message})
+		row := c.outcome(c.create(fmt.Sprintf("(replacement of %s)", node.Name), LabelsLike(node)))
+		row.Node = node.Name
+		row.Before, _ = pool.PodCIDRsOf(node)
+		all = append(all, row)
 	}
 	return all
-}
-
-// grow creates the new Nodes of a plan, one after the other.
-func (c *Cluster) grow(changes Changes) (nodes []PlannedNode, full []FillsUp) {
-	for i := range changes.NewNodes {
-		row := c.outcome(c.create(fmt.Sprintf("(new Node %d)", i+1), changes.Labels))
-		nodes = append(nodes, row)
-		if p, ok := c.pool(row.ClusterCIDR); ok && c.refusal(p) != "" {
-			full = append(full, FillsUp{p.Name, i + 1})
-		}
-	}
-	return nodes, full
 }
 
 // LabelsLike returns the labels of new Nodes that are like another one: those of that Node, without the name of its host, which each Node has

@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -126,25 +125,6 @@ func (c *Cluster) clusterCIDRStatus(p *pool.Pool, reserved *ipam.PrefixSet) Clus
 		})
 	}
 	return s
-}
-
-// ServiceRange is a range that no Node gets addresses of.
-type ServiceRange struct {
-	Source string       `json:"source"` // a ServiceCIDR, or the flag
-	CIDR   netip.Prefix `json:"cidr"`
-}
-
-// ServiceRanges returns the service ranges that are known, in address order.
-func (c *Cluster) ServiceRanges() []ServiceRange {
-	all := []ServiceRange{}
-	for _, everything := range ipam.Everything {
-		for _, h := range c.holdings(everything) {
-			if h.service != "" {
-				all = append(all, ServiceRange{h.service, h.Prefix})
-			}
-		}
-	}
-	return all
 }
 
 // Serves reports whether a state of a ClusterCIDR is one in which it allocates, or would if it had free blocks.

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
 	"github.com/multicidr/controller-manager/controllers/text"
 )
@@ -18,7 +17,7 @@ type Kind string
 const (
 	KindNode        Kind = "Node"        // it lies in the Node's podCIDRs, or contains them
 	KindNodeAddress Kind = "NodeAddress" // it is an address of the Node itself
-	KindService     Kind = "ServiceCIDR" // it lies in a service range
+	KindService     Kind = "Service"     // it lies in a service range
 	KindClusterCIDR Kind = "ClusterCIDR" // it lies in a range of the ClusterCIDR
 	KindExcluded    Kind = "Excluded"    // the ClusterCIDR excludes it
 )
@@ -26,7 +25,7 @@ const (
 // Use is one use of addresses.
 type Use struct {
 	Kind Kind         `json:"kind"`
-	Name string       `json:"name"` // of the object
+	Name string       `json:"name"` // of the object, or the source of the service range
 	CIDR netip.Prefix `json:"cidr"`
 	Note string       `json:"note,omitempty"`
 }
@@ -62,7 +61,7 @@ func (c *Cluster) Who(cidr netip.Prefix) Owners {
 	for _, h := range c.holdings(cidr) {
 		switch {
 		case h.service != "":
-			o.Uses = append(o.Uses, Use{KindService, strings.TrimPrefix(h.service, serviceSource), h.Prefix, "no Node gets these addresses"})
+			o.Uses = append(o.Uses, Use{KindService, h.service, h.Prefix, "no Node gets these addresses"})
 		case !h.reserved():
 			o.Uses = append(o.Uses, c.nodeUse(h))
 		}
@@ -130,24 +129,48 @@ func (o *Owners) conclude() {
 	for _, use := range o.Uses {
 		by[use.Kind] = append(by[use.Kind], use)
 	}
-	what, own := o.what(), by[KindNodeAddress]
-	switch around := o.around(by[KindNode]); {
-	case len(around) == 1 && len(by[KindNode]) == 1:
+	what, nodes, own := o.what(), by[KindNode], by[KindNodeAddress]
+	around := slices.DeleteFunc(slices.Clone(nodes), func(use Use) bool { return !o.liesIn(use) })
+	switch {
+	case len(around) == 1 && len(nodes) == 1:
 		o.Node = around[0].Name
 		o.Answer = fmt.Sprintf("%s belongs to Node %s: it lies in the Node's podCIDR %v.", what, o.Node, around[0].CIDR)
 	case len(around) > 1:
 		o.Answer = fmt.Sprintf("%s lies in podCIDRs of %d Nodes. Delete the Nodes that should not have them and reboot their machines, which registers them again.", what, len(around))
-	case len(by[KindNode]) > 0:
-		o.Answer = fmt.Sprintf("%s contains podCIDRs of %s.", what, text.Counted(distinct(by[KindNode]), "Node", "Nodes"))
+	case len(nodes) > 0:
+		o.Answer = fmt.Sprintf("%s contains podCIDRs of %s.", what, text.Counted(distinct(nodes), "Node", "Nodes"))
 	default:
 		o.Answer = o.withoutNodes(what, by)
 	}
 	if len(own) > 0 && o.CIDR.IsSingleIP() {
 		also := ""
-		if len(by[KindNode]) > 0 {
+		if len(nodes) > 0 {
 			also = " Pods can get it, too: " + o.Answer
 		}
 		o.Answer = fmt.Sprintf("%s is an address of Node %s itself.%s", what, own[0].Name, also)
+	}
+}
+
+// withoutNodes is the answer if no Node has any of the addresses in its podCIDRs.
+func (o *Owners) withoutNodes(what string, by map[Kind][]Use) string {
+	services, ranges, excluded := by[KindService], by[KindClusterCIDR], by[KindExcluded]
+	lies := func(use Use) string {
+		if o.liesIn(use) {
+			return "lies in"
+		}
+		return "contains"
+	}
+	switch {
+	case len(services) > 0:
+		return fmt.Sprintf("%s %s the service range %v of %s. No Node gets addresses of it.", what, lies(services[0]), services[0].CIDR, services[0].Name)
+	case len(ranges) == 0:
+		return what + " lies in no ClusterCIDR and in no service range. No Node has it."
+	case len(ranges) > 1:
+		return fmt.Sprintf("No Node has %s. %d ClusterCIDRs have such addresses.", what, distinct(ranges))
+	case slices.ContainsFunc(excluded, o.liesIn):
+		return fmt.Sprintf("No Node has %s. It lies in ClusterCIDR %s, which excludes %v.", what, ranges[0].Name, excluded[0].CIDR)
+	default:
+		return fmt.Sprintf("No Node has %s. It %s %v of ClusterCIDR %s: %s.", what, lies(ranges[0]), ranges[0].CIDR, ranges[0].Name, ranges[0].Note)
 	}
 }
 
@@ -159,39 +182,8 @@ func (o *Owners) what() string {
 	return o.CIDR.String()
 }
 
-// around returns the uses that contain all of the addresses.
-func (o *Owners) around(uses []Use) []Use {
-	return slices.DeleteFunc(slices.Clone(uses), func(use Use) bool { return use.CIDR.Bits() > o.CIDR.Bits() })
-}
-
-// withoutNodes is the answer if no Node has any of the addresses in its podCIDRs.
-func (o *Owners) withoutNodes(what string, by map[Kind][]Use) string {
-	services, ranges, excluded := by[KindService], by[KindClusterCIDR], by[KindExcluded]
-	switch {
-	case len(services) > 0 && len(o.around(services)) == 0:
-		return fmt.Sprintf("%s contains the service range %v of %s, and no Node's podCIDRs.", what, services[0].CIDR, source(services[0]))
-	case len(services) > 0:
-		return fmt.Sprintf("%s lies in the service range %v of %s. No Node gets it.", what, services[0].CIDR, source(services[0]))
-	case len(ranges) == 0:
-		return what + " lies in no ClusterCIDR and in no service range. No Node has it."
-	case len(o.around(ranges)) == 0:
-		return fmt.Sprintf("No Node has an address of %s. It contains %v of ClusterCIDR %s, and lies in no ClusterCIDR.", what, ranges[0].CIDR, ranges[0].Name)
-	case len(o.around(excluded)) > 0 && len(ranges) == 1:
-		return fmt.Sprintf("No Node has %s. It lies in ClusterCIDR %s, which excludes %v.", what, ranges[0].Name, excluded[0].CIDR)
-	case len(ranges) == 1:
-		return fmt.Sprintf("No Node has %s. It lies in ClusterCIDR %s: %s.", what, ranges[0].Name, ranges[0].Note)
-	default:
-		return fmt.Sprintf("No Node has %s. It lies in %d ClusterCIDRs.", what, distinct(ranges))
-	}
-}
-
-// source names where a service range is from.
-func source(use Use) string {
-	if use.Name == fromflags.ServiceRanges {
-		return use.Name
-	}
-	return serviceSource + use.Name
-}
+// liesIn reports whether a use has all of the addresses.
+func (o *Owners) liesIn(use Use) bool { return use.CIDR.Bits() <= o.CIDR.Bits() }
 
 // distinct returns the number of different names.
 func distinct(uses []Use) int {
