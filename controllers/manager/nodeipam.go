@@ -42,7 +42,7 @@ func NodeIPAM() Descriptor {
 			}
 		},
 		New: func(ctx context.Context, c Context) (app.Controller, error) {
-			first.Do(func() { context.AfterFunc(ctx, nodemetrics.ShowUnbuilt()) }) // What follows can fail for as long as the process runs.
+			first.Do(func() { context.AfterFunc(ctx, nodemetrics.Show(nodemetrics.Source{})) }) // What follows can fail for as long as the process runs.
 			config, err := c.NewClientConfig(NodeIPAMController)
 			if err != nil {
 				return nil, err

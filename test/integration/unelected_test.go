@@ -12,7 +12,7 @@ import (
 	"time"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam"
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
@@ -72,9 +72,9 @@ func TestTwoWithoutLeaderElection(t *testing.T) {
 					t.Fatal(err)
 				}
 				err = eventually(patience, func(ctx context.Context) error {
-					events, err := c.warnings(ctx, node.UID, allocator.ReasonAssignedByOther)
+					events, err := c.warnings(ctx, node.UID, nodeipam.ReasonAssignedByOther)
 					if err == nil && len(events) == 0 {
-						err = fmt.Errorf("Node %s has no event %s", name, allocator.ReasonAssignedByOther)
+						err = fmt.Errorf("Node %s has no event %s", name, nodeipam.ReasonAssignedByOther)
 					}
 					return err
 				})
