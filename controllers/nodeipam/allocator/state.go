@@ -344,6 +344,18 @@ func (s *State) replacePool(old, now *pool.Pool) {
 	s.walkDue, s.tellDue = true, true
 	s.tellHolders(ipam.Without(before, after))
 	s.tellHolders(ipam.Without(after, before))
+	if old == nil && len(s.pools) == 1 { // Without a ClusterCIDR no Node was out of range.
+		s.tellOutsiders()
+	}
+}
+
+// tellOutsiders queues the Nodes whose blocks lie in no ClusterCIDR.
+func (s *State) tellOutsiders() {
+	for name, n := range s.nodes {
+		if n.state == Assigned && s.OutOfRange(s.ledger.Held(ownerOf(n.uid))) {
+			s.changes.Nodes = append(s.changes.Nodes, name)
+		}
+	}
 }
 
 // SetService replaces the service ranges from one source: a flag, or a ServiceCIDR by its name.
