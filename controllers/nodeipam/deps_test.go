@@ -1,12 +1,9 @@
 package nodeipam
 
 import (
-	"bytes"
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -64,33 +61,6 @@ func TestWhatThePureCoreImports(t *testing.T) {
 				}
 				return true
 			})
-		}
-	}
-}
-
-// TestPackagesCanBeRead keeps a package from growing until nobody reads it from beginning to end: what has a noun of its own gets a package.
-func TestPackagesCanBeRead(t *testing.T) {
-	const most = 2500 // lines without tests
-	lines := map[string]int{}
-	for _, root := range []string{"../../apis", "../../cmd", "../../controllers"} {
-		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasPrefix(d.Name(), "zz_generated") {
-				return err
-			}
-			text, err := os.ReadFile(path)
-			lines[filepath.Dir(path)] += bytes.Count(text, []byte("\n"))
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if lines["../../controllers/nodeipam"] == 0 {
-		t.Fatalf("%d packages, and not this one", len(lines))
-	}
-	for dir, n := range lines {
-		if n > most {
-			t.Errorf("%s has %d lines; at most %d: move what is separable into a package of its own", dir, n, most)
 		}
 	}
 }
