@@ -284,8 +284,8 @@ INTEGRATION := go test $(addprefix -modfile=$(CURDIR)/,$(MODFILE)) -count=1 -p=1
 SCRIPTS := ^TestScripts$$
 SLOW := ^(TestDebug|TestExamples.*|TestRestoreEtcd.*|TestPanic|TestTakeoverFromStockAgain|Test.*Migration.*|TestCloudManager.*)$$
 
-.PHONY: test-scripts test-processes-a-m test-processes-n-z test-slow test-takeover
-test-scripts test-processes-a-m test-processes-n-z test-slow test-takeover: tools build build-example upstream
+.PHONY: test-scripts test-processes-a-m test-processes-n-z test-slow test-minor-processes
+test-scripts test-processes-a-m test-processes-n-z test-slow test-minor-processes: tools build build-example upstream
 test-scripts: ## Run the ClusterCIDR scripts with kube-controller-manager on a real etcd and kube-apiserver
 	$(INTEGRATION) -run='$(SCRIPTS)' ./test/integration
 test-processes-a-m:
@@ -294,7 +294,7 @@ test-processes-n-z:
 	$(INTEGRATION) -run='^Test[^A-M]' -skip='$(SCRIPTS)|$(SLOW)' ./test/integration
 test-slow: $(ETCD_TOOLS) ## Run the scripts in the other forms of the program, restores of etcd, leader migration, and what else of test/integration takes long
 	$(INTEGRATION) -run='$(SLOW)' ./test/integration
-test-takeover:
+test-minor-processes:
 	$(INTEGRATION) -run='^(TestTakeover.*|TestExamples.*)$$' ./test/integration
 
 .PHONY: test-programs test-harness
@@ -302,6 +302,7 @@ test-programs: tools build upstream $(BIN)/kubeadm ## Try the preflight, kubectl
 	$(INTEGRATION) $$(go list ./cmd/... ./test/... | grep -vE '/test/(bench|clusteripam|conformance|e2e|inputs|integration|mutants|parity|results|scale)(/|$$)')
 test-harness: tools build upstream ## Try what measurements and mutants rest on
 	$(INTEGRATION) ./test/bench/... ./test/mutants/... ./test/results/... ./test/scale/...
+	go -C hack/plot test ./...
 
 .PHONY: test-clusteripam test-clusteripam-pools
 test-clusteripam test-clusteripam-pools: tools build
@@ -324,7 +325,7 @@ test-parity-static: build upstream
 OLDER := $(notdir $(wildcard hack/kubernetes/v*))
 
 .PHONY: test-minor test-vet test-older $(OLDER:%=test-older-%)
-test-minor: test-vet test-scripts test-takeover test-parity test-chaos ## Vet all that ships, and run the scripts, takeover, parity and chaos, with the programs of KUBERNETES=v1.36: half an hour
+test-minor: test-vet test-scripts test-minor-processes test-parity test-chaos ## Vet all that ships, and run the scripts, takeover, parity and chaos, with the programs of KUBERNETES=v1.36: half an hour
 test-vet:
 	go vet $(addprefix -modfile=$(CURDIR)/,$(MODFILE)) ./apis/... ./controllers/... ./cmd/...
 test-older: $(OLDER:%=test-older-%) ## The same with each older minor of Kubernetes
