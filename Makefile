@@ -1,4 +1,4 @@
-# Everything a person or CI does here; `make help` lists it. Needs Go, make, git and bash; test-unit also a C compiler.
+# Everything a person or CI does here; `make help` lists it. Needs Go, make, git and bash; test also a C compiler.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -230,118 +230,117 @@ vulncheck: ## Look for known vulnerabilities in what our programs can reach; end
 
 ##@ Test
 
+# Together with make verify what CI runs for every commit: at most 15 minutes on two cores once everything is compiled. What takes longer, or
+# guards what hardly changes, is in make nightly.
 .PHONY: test
-test: test-unit test-monitoring test-image test-forge test-release test-chart ## Run all tests but e2e
+test: test-unit ## Run what every commit needs: unit tests, scripts and processes of the real binary, charts, flags against upstream's; builds all that it starts
 	@# These wait more than they work, for leases, backoffs and a minute in which nothing may happen; so three of them at a time, the longest first.
-	$(MAKE) --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) test-processes-n-z test-processes-a-m test-harness test-scripts test-parity test-chaos
+	$(MAKE) --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) \
+		test-processes-n-z test-processes-a-m test-programs test-scripts test-chart test-clusteripam-pools test-parity-static
 
-# Tests that play random histories, or all of them.
+# The lanes of make nightly, in this order. The measurements of make performance are not among them: they want three hours of a quiet machine.
+NIGHTLY ?= test-race test-slow test-clusteripam test-harness test-parity test-chaos chaos inputs simulate mutants \
+	test-monitoring test-image test-forge test-release $(OLDER:%=test-older-%) conformance consumer scale e2e e2e-ha e2e-upgrade
+
+.PHONY: nightly
+nightly: ## Run everything that make test does not, for some four hours, go on after what fails, and say at the end how each lane ended; NIGHTLY='chaos inputs' picks some
+	@hack/nightly.sh $(NIGHTLY)
+
+# Where goroutines share memory, of what compiles in minutes with cgo: what imports Kubernetes' own programs is left to test-race.
+RACE := ./controllers/lease/... ./controllers/nodeipam/... ./controllers/cloudmanager/... ./controllers/clusteripam/shell/...
+# Random histories, of which most run in one goroutine.
 HISTORIES := TestSimulation|TestReference|TestRandomHistories|TestUsageKeepsCount|TestCandidates|TestModel
 
 .PHONY: test-unit
-test-unit: ## Run the unit tests with the race detector; wants a C compiler
+test-unit: ## Run the unit tests, and those of concurrent packages once more with the race detector, which wants a C compiler
 	@hack/ensure-c-compiler.sh
 	@echo "== unit tests"
-	@# With the race detector a tenth of the random histories, and after it all of them: package race says why.
-	CGO_ENABLED=1 go test -race -skip='^TestModel$$' $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./apis/... ./controllers/...)
-	go test -run='^($(HISTORIES))$$' $$(grep -rlE '^func ($(HISTORIES))\(' controllers --include='*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')
-	go -C hack/plot test ./...
+	go test ./apis/... ./controllers/...
+	CGO_ENABLED=1 go test -race -skip='^($(HISTORIES))$$' $(RACE)
 
-.PHONY: test-monitoring
+.PHONY: test-race
+test-race: ## Run all unit tests with the race detector; package race says how many random histories that plays
+	@hack/ensure-c-compiler.sh
+	CGO_ENABLED=1 go test -race -skip='^TestModel$$' ./apis/... ./controllers/...
+
+.PHONY: test-monitoring test-image test-forge test-release test-chart
 test-monitoring: ## Try the alerts and the dashboard on samples, with Prometheus' own engine
-	@echo "== alerts and dashboard"
 	go -C test/monitoring test -count=1 ./...
-
-.PHONY: test-image
 test-image: ## Read the images back as containerd and Docker do, and see that the same program makes the same bytes
-	@echo "== images"
 	go -C hack/image test ./...
-
-.PHONY: test-forge
 test-forge: ## See that make vulncheck tells what it found from what it could not check
-	@echo "== forge"
 	go -C hack/forge test -count=1 ./...
-
-.PHONY: test-release
 test-release: ## Make a release of small programs twice, compare, and see that verify-release notices every change
-	@echo "== release"
 	@# Not from the cache, which does not know of the pages that it reads.
 	go -C hack/release test -count=1 ./...
-
-.PHONY: test-chart
 test-chart: tools build ## Try the Helm chart with Helm, and the program with what the chart gives it, on a real etcd and kube-apiserver
-	@echo "== chart"
 	go -C test/chart test -count=1 ./...
 
 # Control planes share the machine badly, so these packages run one after the other; and they run programs that
 # go test's cache does not know, so their results are never taken from it.
 INTEGRATION := go test $(addprefix -modfile=$(CURDIR)/,$(MODFILE)) -count=1 -p=1 -timeout=30m
 
-# test/integration takes longest of all, so it has three lanes: its scripts, and the others by their names.
-SCRIPTS := ^(TestScripts|TestExamplesStandalone|TestExamplesInCloudManager)$$
+# test/integration takes longest of all, so it has lanes: its scripts, the others by their names, and those that are for the night.
+SCRIPTS := ^TestScripts$$
+SLOW := ^(TestDebug|TestExamples.*|TestRestoreEtcd.*|TestPanic|TestTakeoverFromStockAgain|Test.*Migration.*|TestCloudManager.*)$$
 
-.PHONY: test-integration test-scripts test-processes test-processes-a-m test-processes-n-z
-test-integration: test-scripts test-processes ## Run the real binary against a real etcd and kube-apiserver
-test-processes: test-processes-a-m test-processes-n-z
-test-scripts test-processes-a-m test-processes-n-z: tools build build-example upstream $(BIN)/kubeadm $(ETCD_TOOLS)
-test-scripts:
-	@echo "== integration tests: scripts"
+.PHONY: test-scripts test-processes-a-m test-processes-n-z test-slow test-minor-processes
+test-scripts test-processes-a-m test-processes-n-z test-slow test-minor-processes: tools build build-example upstream
+test-scripts: ## Run the ClusterCIDR scripts with kube-controller-manager on a real etcd and kube-apiserver
 	$(INTEGRATION) -run='$(SCRIPTS)' ./test/integration
-test-processes-a-m test-processes-n-z: test-processes-%:
-	@echo "== integration tests: all others, $*"
-	$(INTEGRATION) $(if $(filter a-m,$*),-run='^Test[A-M]' -skip='$(SCRIPTS)',-skip='^Test[A-M]|$(SCRIPTS)') ./test/integration
+test-processes-a-m:
+	$(INTEGRATION) -run='^Test[A-M]' -skip='$(SCRIPTS)|$(SLOW)' ./test/integration
+test-processes-n-z:
+	$(INTEGRATION) -run='^Test[^A-M]' -skip='$(SCRIPTS)|$(SLOW)' ./test/integration
+test-slow: $(ETCD_TOOLS) ## Run the scripts in the other forms of the program, restores of etcd, leader migration, and what else of test/integration takes long
+	$(INTEGRATION) -run='$(SLOW)' ./test/integration
+test-minor-processes:
+	$(INTEGRATION) -run='^(TestTakeover.*|TestExamples.*)$$' ./test/integration
 
-.PHONY: test-harness
-test-harness: tools build upstream $(BIN)/kubeadm $(ETCD_TOOLS) ## Try preflight, kubectl node-ipam, local-cluster, the table of inputs for a minute, and what the other tests and measurements rest on
-	@echo "== harness"
-	$(INTEGRATION) $$(go list ./test/... ./cmd/... | grep -v -e /test/integration -e /test/parity -e /test/e2e -e /test/conformance)
+.PHONY: test-programs test-harness
+test-programs: tools build upstream $(BIN)/kubeadm ## Try the preflight, kubectl node-ipam, local-cluster, the manifests, and what the other tests rest on
+	$(INTEGRATION) $$(go list ./cmd/... ./test/... | grep -vE '/test/(bench|clusteripam|conformance|e2e|inputs|integration|mutants|parity|results|scale)(/|$$)')
+test-harness: tools build upstream ## Try what measurements and mutants rest on
+	$(INTEGRATION) ./test/bench/... ./test/mutants/... ./test/results/... ./test/scale/...
+	go -C hack/plot test ./...
+
+.PHONY: test-clusteripam test-clusteripam-pools
+test-clusteripam test-clusteripam-pools: tools build
+test-clusteripam: ## Run Cluster IPAM in both programs on a real etcd and kube-apiserver
+	$(INTEGRATION) ./test/clusteripam
+test-clusteripam-pools:
+	$(INTEGRATION) -run='^(TestFlow|TestPools|TestInfoblox)$$/^cluster-ipam-controller$$' ./test/clusteripam
 
 .PHONY: conformance
 conformance: tools build $(ORIGINAL) ## Compare in-cluster-ip-pool-controller with the original provider of Cluster API, object by object
 	$(INTEGRATION) ./test/conformance
 
-.PHONY: test-parity
+.PHONY: test-parity test-parity-static
 test-parity: tools build upstream ## Compare our controller manager with Kubernetes' own
-	@echo "== parity tests"
 	$(INTEGRATION) ./test/parity/...
+test-parity-static: build upstream
+	$(INTEGRATION) -run='^(TestHelpParity|TestCommandLineParity|TestVersionParity)$$' ./test/parity
 
 # The older minors of Kubernetes that the same sources are built for.
 OLDER := $(notdir $(wildcard hack/kubernetes/v*))
 
-.PHONY: test-older $(OLDER:%=test-older-%)
-test-older: $(OLDER:%=test-older-%) ## Build for each older minor of Kubernetes, vet all that ships, and compare flags, controllers and version with that minor's own manager
-$(OLDER:%=test-older-%): test-older-%:
-	$(MAKE) KUBERNETES=$* build upstream test-parity-static
-
-.PHONY: test-parity-static
-test-parity-static: build upstream
-	@echo "== Kubernetes $(KUBERNETES): vet, and what parity needs no control plane for"
+.PHONY: test-minor test-vet test-older $(OLDER:%=test-older-%)
+test-minor: test-vet test-scripts test-minor-processes test-parity test-chaos ## Vet all that ships, and run the scripts, takeover, parity and chaos, with the programs of KUBERNETES=v1.36: half an hour
+test-vet:
 	go vet $(addprefix -modfile=$(CURDIR)/,$(MODFILE)) ./apis/... ./controllers/... ./cmd/...
-	$(INTEGRATION) -run='^(TestHelpParity|TestCommandLineParity|TestVersionParity)$$' ./test/parity
+test-older: $(OLDER:%=test-older-%) ## The same with each older minor of Kubernetes
+$(OLDER:%=test-older-%): test-older-%:
+	$(MAKE) --keep-going KUBERNETES=$* test-minor
 
-# What make test has of an older minor would take too long for every change.
-.PHONY: test-minor test-takeover
-test-minor: test-scripts test-parity test-takeover test-chaos ## Run the scripts, parity, takeover and chaos with the programs of KUBERNETES=v1.36: half an hour
-test-takeover: tools build upstream
-	@echo "== Kubernetes $(KUBERNETES): takeover"
-	$(INTEGRATION) -run='^TestTakeover' ./test/integration
-
-.PHONY: e2e
+.PHONY: e2e e2e-ha e2e-upgrade
 e2e: ## Run it in real kubeadm clusters: ranges, takeover and back, upgrade, reboot; as root on Linux, elsewhere it says why not; installs as make cluster does
-	@echo "== end-to-end tests"
 	@hack/e2e.sh -skip='^(TestThreeControlPlanes|TestUpgrade.*)$$'
-
-.PHONY: e2e-ha
 e2e-ha: ## Run it in a kubeadm cluster with three control planes: swap one after the other, kill, cut off and reboot leaders; as make e2e
-	@echo "== end-to-end test of three control planes"
 	@hack/e2e.sh -v -timeout=30m -run='^TestThreeControlPlanes$$'
 
 # The minor that `make e2e-upgrade` begins with: kubeadm goes one minor at a time.
 UPGRADE_FROM ?= $(lastword $(OLDER))
-
-.PHONY: e2e-upgrade
 e2e-upgrade: ## Upgrade kubeadm clusters with one and with three control planes of our manager from UPGRADE_FROM=v1.36 while Nodes join, then forget --patches, and repair that; as make e2e
-	@echo "== end-to-end tests of an upgrade from $(UPGRADE_FROM)"
 	@UPGRADE_FROM=$(UPGRADE_FROM) hack/e2e.sh -v -timeout=60m -run='^TestUpgrade'
 
 .PHONY: build-chaos
@@ -349,19 +348,19 @@ build-chaos: tools build
 	@hack/build.sh $(BIN)/chaos ./test/chaos
 
 # The leases are short, so that a leader is deposed every few seconds. The second run is without the server-side fence, which would hide
-# that a leader writes when it should not.
+# that a leader writes when it should not; in the third no watch lasts.
 .PHONY: test-chaos
-test-chaos: build-chaos ## Two minutes of killed, paused and parted managers, with and without the server-side fence
-	@echo "== chaos"
+test-chaos: build-chaos ## Three minutes of killed, paused and parted managers, with and without the server-side fence, and with watches that are cut all the time
 	$(BIN)/chaos --duration=1m --lease=6s --interval=1500ms --max-delay=15s
 	$(BIN)/chaos --duration=1m --lease=6s --interval=1500ms --late=false --fence=false
+	$(BIN)/chaos --duration=1m --cut-watches
 
-# How long `make chaos` and `make inputs` last; CHAOS takes more flags, for instance CHAOS='--seed=7 --json=report.json'.
+# How long `make chaos` and `make inputs` last; CHAOS takes more flags, for instance CHAOS='--cut-watches --seed=7 --json=report.json'.
 DURATION ?= 10m
 CHAOS ?=
 
 .PHONY: chaos
-chaos: build-chaos ## Chaos with the usual leases for DURATION=10m; docs/engineering/chaos.md says what it does and how to read it
+chaos: build-chaos ## Chaos with the usual leases for DURATION=10m; CHAOS=--cut-watches lets no watch last; docs/engineering/chaos.md says what it does and how to read it
 	@$(BIN)/chaos --duration=$(DURATION) $(CHAOS)
 
 # INPUTS takes more flags, for instance INPUTS='-inputs.seed=7'.
@@ -372,35 +371,25 @@ inputs: tools build ## Throw whatever the API server accepts at both programs fo
 	$(INTEGRATION) -timeout=0 -v ./test/inputs -inputs.duration=$(DURATION) -inputs.seed=0 $(INPUTS)
 
 # What `make simulate` plays: so many seeds, or one of them, or a history from a file.
-SEEDS ?= 100000
+SEEDS ?= 20000
 SEED ?=
 HISTORY ?=
 
 .PHONY: simulate
-simulate: ## Simulate SEEDS=100000 histories of the whole controller, or print one: SEED=7 or HISTORY=file; see docs/engineering/simulation.md
+simulate: ## Simulate SEEDS=20000 histories of the whole controller, or print one: SEED=7 or HISTORY=file; see docs/engineering/simulation.md
 	@go test -c -o bin/simulation.test ./controllers/nodeipam
 	@cd controllers/nodeipam && ../../bin/simulation.test -test.v -test.timeout=0 \
 		$(if $(HISTORY),-test.run=TestSimulationHistories -simulation.history=$(abspath $(HISTORY)), \
 		-test.run='^TestSimulation$$' $(if $(SEED),-simulation.seed=$(SEED),-simulation.seeds=$(SEEDS) -simulation.progress))
 
-# Which settings of the model: all whose names match. MOST bounds the states of each.
-MODEL ?=
-MOST ?= 2000000
-
-.PHONY: model
-model: ## Explore all histories of two processes, two Nodes and one fault; docs/engineering/reliability.md says what that covers
-	@go test -c -o bin/simulation.test ./controllers/nodeipam
-	@cd controllers/nodeipam && ../../bin/simulation.test -test.v -test.timeout=0 -test.run='^TestModel$$' -model.all -model.run='$(MODEL)' -model.most=$(MOST)
-
 .PHONY: consumer
 consumer: tools build ## Give machines of Cluster API's vSphere provider, in a simulated vCenter, addresses from our pools; minutes the first time
 	@hack/consumer.sh
-	@echo "== consumer"
 	go -C test/consumer test -count=1 -timeout=15m -v ./...
 
 .PHONY: mutants
-mutants: ## Break the controller in one place after another and fail if no test notices; RUN=regexp picks some, WRITE=1 writes the table in docs/engineering/simulation.md
-	@go run ./test/mutants $(if $(RUN),-run='$(RUN)') $(if $(WRITE),-write)
+mutants: ## Break Cluster IPAM in one place after another and fail if no test notices; RUN=regexp picks some
+	@go run ./test/mutants $(if $(RUN),-run='$(RUN)')
 
 ##@ Measure it
 

@@ -45,6 +45,7 @@ type settings struct {
 	Foreign      float64
 	Fence        bool
 	Fill         int
+	CutWatches   bool
 
 	json string
 	dir  string
@@ -74,6 +75,7 @@ func parse(arguments []string) (settings, error) {
 	flags.BoolVar(&s.Fence, "fence", true, "apply manifests/fencing; another allocator than ours needs --fence=false")
 	flags.Float64Var(&s.Foreign, "foreign", 0.06, "share of Nodes that are created with podCIDRs, one half inside and one half outside of all ranges")
 	flags.IntVar(&s.Fill, "fill", 2000, "how many Nodes may be created at the end to see that every free block can be given; 0 for no such test")
+	flags.BoolVar(&s.CutWatches, "cut-watches", false, "cut every watch of the managers 1s to 3s after it opened, until the end, and see that each new Node is served within a bound")
 	flags.StringVar(&s.json, "json", "", "write the report to this file as well")
 	flags.StringVar(&s.dir, "dir", "", "keep logs and data of the control plane in this new directory")
 	_ = flags.Parse(arguments) // ExitOnError

@@ -62,6 +62,9 @@ func newManager(s settings, cp *controlplane.ControlPlane, index int, c *checker
 		Upstream: upstream, Certificate: certificate, Key: key, Seed: s.Seed + uint64(index), LoseAbandoned: !s.Late,
 		Observe: func(e faultproxy.Exchange) { m.observe(e, c) },
 	}
+	if s.CutWatches {
+		config.MinWatch, config.MaxWatch = time.Second, 3*time.Second
+	}
 	if !s.Fence {
 		config.Deadline = func() time.Time { return time.Unix(0, m.leased.Load()).Add(s.Lease) }
 	}

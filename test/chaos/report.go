@@ -32,6 +32,8 @@ type report struct {
 	Summary checker.Summary `json:"summary"`
 	// Recovery is from the end of the last fault until nothing was left to do; 0 if that did not come.
 	Recovery time.Duration `json:"recoveryNanoseconds"`
+	// Probes is how long Nodes took to be served at rest, while watches were cut.
+	Probes *checker.Percentiles `json:"probesNanoseconds,omitempty"`
 	// Filled ranges got Nodes for all that was free, Unfilled ones would have needed more than allowed.
 	Filled   int `json:"rangesFilled"`
 	Unfilled int `json:"rangesNotFilled"`
@@ -81,6 +83,9 @@ func (r *report) print(to io.Writer) {
 		recovery = "not within " + restPatience.String()
 	}
 	row("recovery", "%s from the end of the last fault until nothing was left to do", recovery)
+	if p := r.Probes; p != nil {
+		row("while watches are cut", "%d Nodes; creation to podCIDRs p50 %s, p90 %s, max %s", probes, short(p.P50), short(p.P90), short(p.Max))
+	}
 	row("last blocks", "%d ranges filled with %d Nodes, %d too large for that", r.Filled, r.Fillers, r.Unfilled)
 	row("violations", "%s", violationsOf(r.Violations))
 	w.Flush()

@@ -42,6 +42,7 @@ type run struct {
 	s        settings
 	cp       *controlplane.ControlPlane
 	kube     kubernetes.Interface
+	pools    versioned.Interface
 	checker  *checker.Checker
 	follower *checker.Follower
 	managers []*manager
@@ -65,8 +66,7 @@ func execute(ctx context.Context, s settings, cp *controlplane.ControlPlane) (_ 
 	if r.kube, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, err
 	}
-	clusterCIDRs, err := versioned.NewForConfig(config)
-	if err != nil {
+	if r.pools, err = versioned.NewForConfig(config); err != nil {
 		return nil, err
 	}
 	etcd, err := checker.Dial(cp.EtcdEndpoint(), cp.PKIDir())
@@ -103,7 +103,7 @@ func execute(ctx context.Context, s settings, cp *controlplane.ControlPlane) (_ 
 		})
 	}
 	r.faults = &faults{s: s, cp: cp, managers: r.managers, checker: r.checker, rng: rand.New(rand.NewPCG(s.Seed, 1)), broken: broken, counts: map[string]int{}}
-	r.churn = newChurn(s, r.kube, clusterCIDRs, r.checker)
+	r.churn = newChurn(s, r.kube, r.pools, r.checker)
 	r.shown = newProgress(os.Stdout)
 
 	result, err := r.phases(ctx)
@@ -172,6 +172,12 @@ func (r *run) phases(ctx context.Context) (*report, error) {
 	}
 
 	if len(unsettled) == 0 { // else there is no telling why a block is not given
+		if r.s.CutWatches {
+			r.shown.phase("Nodes while watches are cut")
+			if err := r.probe(ctx, result); err != nil {
+				return nil, err
+			}
+		}
 		r.shown.phase("the last blocks")
 		if err := r.fill(ctx, result); err != nil {
 			return nil, err

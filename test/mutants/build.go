@@ -144,7 +144,7 @@ func mutateAll(root string, mutants []mutant) (map[string]string, error) {
 // readSources returns the texts of what may be changed, by name: a mutant says what is wrong, and not where that is.
 func readSources(root string) (map[string]string, error) {
 	sources := map[string]string{}
-	err := filepath.WalkDir(filepath.Join(root, "controllers"), func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join(root, "controllers", "clusteripam"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err
 		}

@@ -44,7 +44,8 @@ type Percentiles struct {
 	Max time.Duration `json:"max"`
 }
 
-func percentiles(ds []time.Duration) Percentiles {
+// PercentilesOf returns those of durations in any order.
+func PercentilesOf(ds []time.Duration) Percentiles {
 	if len(ds) == 0 {
 		return Percentiles{}
 	}
@@ -58,7 +59,7 @@ func (c *Checker) Summary() Summary {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.summary
-	s.Latency = percentiles(c.latencies)
+	s.Latency = PercentilesOf(c.latencies)
 	s.Nodes, s.Pools = len(c.nodes), len(c.pools)
 	for _, n := range c.nodes {
 		if len(n.blocks) == 0 {

@@ -31,6 +31,8 @@ const (
 	GoneInUse Rule = "gone in use"
 	// LeftWaiting: at rest, a Node has no podCIDRs although it could have.
 	LeftWaiting Rule = "left waiting"
+	// ServedLate: at rest, a new Node was not served within its bound.
+	ServedLate Rule = "served late"
 	// Stuck: at rest, a ClusterCIDR that is being deleted and that no Node uses is still there.
 	Stuck Rule = "stuck"
 	// Leak: at rest, there is less to give than total minus held minus excluded.

@@ -38,6 +38,8 @@ type Config struct {
 	// Deadline, if not nil, returns until when the API server may carry out a write that is received now. A PATCH that is held up arrives so
 	// early that it and its timeout= end before that; one without a timeout= is not held up.
 	Deadline func() time.Time
+	// MinWatch and MaxWatch: every watch is cut after a time between them. Watches last if MaxWatch is 0.
+	MinWatch, MaxWatch time.Duration
 	// Seed of the faults.
 	Seed uint64
 	// Observe, if not nil, is told of every request that has been answered or was lost, at once from several goroutines.
@@ -144,11 +146,18 @@ func (p *Proxy) Set(f Faults) {
 func (p *Proxy) CutWatches() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, cancel := range p.watches {
+	for r := range p.watches {
+		p.cut(r)
+	}
+}
+
+// cut ends a watch that is going on. p.mu is held.
+func (p *Proxy) cut(r *http.Request) {
+	if cancel, going := p.watches[r]; going {
 		cancel()
 		p.counts[CutWatch]++
+		delete(p.watches, r)
 	}
-	clear(p.watches)
 }
 
 // CloseConnections resets every connection.
@@ -281,21 +290,34 @@ func (p *Proxy) hold(r *http.Request, f Faults, share float64) Fault {
 func (p *Proxy) forwarding(r *http.Request, watch bool) (context.Context, context.CancelFunc) {
 	switch {
 	case watch:
-		ctx, cancel := context.WithCancel(r.Context())
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.watches[r] = cancel
-		return ctx, func() {
-			cancel()
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			delete(p.watches, r)
-		}
+		return p.watch(r)
 	case isRead(r):
 		return r.Context(), func() {}
 	default:
 		// It can be cancelled by its timeout only. Without any, ReverseProxy would end it with the client's connection.
 		return context.WithTimeout(context.WithoutCancel(r.Context()), forwardTimeout)
+	}
+}
+
+// watch returns the context of a forwarded watch, which is cut in its time.
+func (p *Proxy) watch(r *http.Request) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(r.Context())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.watches[r] = cancel
+	if p.cfg.MaxWatch > 0 {
+		life := p.cfg.MinWatch + time.Duration(p.dice.float()*float64(p.cfg.MaxWatch-p.cfg.MinWatch))
+		time.AfterFunc(life, func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.cut(r)
+		})
+	}
+	return ctx, func() {
+		cancel()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.watches, r)
 	}
 }
 

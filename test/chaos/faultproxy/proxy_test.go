@@ -85,14 +85,20 @@ func keyPair(t *testing.T, host string) (certificate, key []byte) {
 // newProxy starts a proxy before u, and returns it with the configuration of a manager behind it.
 func newProxy(t *testing.T, u *upstream, observe func(Exchange)) (*Proxy, *rest.Config) {
 	t.Helper()
-	certificate, key := keyPair(t, "127.0.0.1")
-	p, err := Start(Config{Upstream: u.config, Certificate: certificate, Key: key, Seed: 1, Observe: observe})
+	return startProxy(t, u, Config{Observe: observe})
+}
+
+func startProxy(t *testing.T, u *upstream, cfg Config) (*Proxy, *rest.Config) {
+	t.Helper()
+	cfg.Upstream, cfg.Seed = u.config, 1
+	cfg.Certificate, cfg.Key = keyPair(t, "127.0.0.1")
+	p, err := Start(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.Close() })
 	config := rest.CopyConfig(u.config)
-	config.Host, config.CAData = p.URL(), certificate
+	config.Host, config.CAData = p.URL(), cfg.Certificate
 	return p, config
 }
 
@@ -369,15 +375,8 @@ func TestLateWriteArrivesWithoutItsClient(t *testing.T) {
 
 func TestLateWriteIsLostWithItsClient(t *testing.T) {
 	u := newUpstream(t)
-	certificate, key := keyPair(t, "127.0.0.1")
 	ended := make(chan Exchange, 1)
-	p, err := Start(Config{Upstream: u.config, Certificate: certificate, Key: key, Seed: 1, LoseAbandoned: true, Observe: func(e Exchange) { ended <- e }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.Close() })
-	config := rest.CopyConfig(u.config)
-	config.Host, config.CAData = p.URL(), certificate
+	p, config := startProxy(t, u, Config{LoseAbandoned: true, Observe: func(e Exchange) { ended <- e }})
 	client := httpClient(t, config)
 	late := Faults{DelayRequests: 1, MaxDelay: time.Second}
 	p.Set(late)
@@ -474,6 +473,21 @@ func TestInterruptions(t *testing.T) {
 				t.Errorf("a request after it: %v", err)
 			}
 		})
+	}
+}
+
+func TestWatchesDoNotLast(t *testing.T) {
+	u := newUpstream(t)
+	p, config := startProxy(t, u, Config{MinWatch: 500 * time.Millisecond, MaxWatch: 600 * time.Millisecond})
+	client := httpClient(t, config)
+	for range 2 {
+		if err := receive(t, startWatch(t, client, p.URL()), "the end of the watch"); err == nil {
+			t.Error("the watch ended as if nothing was wrong")
+		}
+		receive(t, u.ended, "the end of the watch upstream")
+	}
+	if n := p.Counts()[CutWatch]; n != 2 {
+		t.Errorf("%d watches were cut, want 2", n)
 	}
 }
 
