@@ -28,6 +28,8 @@ type link struct {
 	slow func() time.Duration
 	// fault is what happens to a request; nil: nothing.
 	fault func(request) fault
+	// sentLate: a PATCH of a Node is late.
+	sentLate bool
 	// ahead is how much the boot clock has gained on the monotonic one.
 	ahead time.Duration
 	// shown is the revision that watches have shown, and first what they had shown when podCIDRs were sent for the first time.
@@ -117,6 +119,7 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 		w = write{l.process, l.asOf(req)}
 		if l.fault != nil {
 			f = l.fault(req)
+			l.sentLate = l.sentLate || f.late > 0 && req.resource == nodes
 		}
 		if l.slow != nil {
 			f.slow += l.slow()

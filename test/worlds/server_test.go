@@ -313,7 +313,12 @@ func (s *server) patch(r request, o object, w write) (any, *metav1.Status) {
 	after := o
 	switch {
 	case r.subresource == "status" && r.contentType == string(types.ApplyYAMLPatchType):
-		after["status"] = patch["status"] // The controller is the only manager of it.
+		// The controller is the only manager of it.
+		after["status"] = patch["status"]
+		meta(after)["managedFields"] = []any{object{
+			"manager": r.query.Get("fieldManager"), "operation": "Apply", "subresource": "status", "apiVersion": kinds[r.resource].GroupVersion().String(),
+			"fieldsType": "FieldsV1", "fieldsV1": object{"f:status": object{"f:conditions": object{}}},
+		}}
 	case r.contentType == string(types.StrategicMergePatchType):
 		merged, err := strategicpatch.StrategicMergePatch(encode(o), r.body, corev1.Node{})
 		if err != nil {

@@ -1,0 +1,151 @@
+package worlds
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+)
+
+// TestWorlds runs whole processes, with client-go's informers, elector, queues and clients, against a small API server. Time is simulated, so
+// minutes take a second. Which of two goroutines comes first is not decided by the seed: a world that ends badly may not do so again.
+//
+// Every world has two or three rounds of trouble and calm. In the calm everything must come to rest as it should, and a new Node is served promptly.
+// In one world of three every watch ends after 1 to 3 s, all the time. Some worlds end with an hour in which nothing happens.
+func TestWorlds(t *testing.T) {
+	first, last := int64(1), *seeds
+	if *only != 0 {
+		first, last = *only, *only
+	}
+	for seed := first; seed <= last && !t.Failed(); seed++ {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { inWorld(t, seed, randomWorld) })
+	}
+}
+
+// settings are what stays the same in a random world.
+type settings struct {
+	replicas   int // at most
+	perMille   int // of requests that fail
+	troubles   int // one step of that many has trouble
+	pace       int // of steps, at most that many milliseconds
+	cut, quiet bool
+}
+
+func randomWorld(w *world) {
+	var set settings
+	w.do(func() {
+		set = settings{replicas: 1 + w.rng.Intn(3), perMille: pickOf(w.server, 0, 30, 120), troubles: pickOf(w.server, 3, 8, 20), pace: 20 + w.rng.Intn(1500), cut: w.rng.Intn(3) == 0, quiet: w.rng.Intn(5) == 0}
+		w.early, w.watchLists, w.workers = w.rng.Intn(4) == 0, w.rng.Intn(3) > 0, 1+w.rng.Intn(10)
+		w.bookmarks = pickOf(w.server, 0, 10*time.Second, time.Minute)
+		if w.rng.Intn(5) == 0 {
+			w.lease, set.replicas = "", 1
+		}
+		if w.rng.Intn(4) == 0 {
+			w.flags = &networkingv1.ClusterCIDRSpec{IPv4: "10.0.1.0/26", PerNodeHostBits: 4}
+		}
+		if set.cut {
+			w.watchesLast = func() time.Duration { return time.Second + time.Duration(w.rng.Intn(2000))*time.Millisecond }
+		}
+	})
+	w.judge.logf("%+v, lease %q, early %t, watch lists %t, bookmarks %v, flags %t", set, w.lease, w.early, w.watchLists, w.bookmarks, w.flags != nil)
+	troubled := false
+	w.faults = func(l *link) func(request) fault {
+		return func(r request) fault {
+			if !troubled {
+				return fault{}
+			}
+			return w.randomFault(l, r, set.perMille)
+		}
+	}
+	w.start()
+	for range 2 + w.random(2) {
+		w.do(func() { troubled = true })
+		w.troubledTime(set)
+		w.do(func() { troubled = false })
+		w.calm()
+		if w.judge.failed() {
+			return
+		}
+	}
+	if set.quiet {
+		w.silence()
+	}
+}
+
+// troubledTime is a minute or so in which users work and much goes wrong.
+func (w *world) troubledTime(set settings) {
+	for end := time.Now().Add(time.Duration(20+w.random(60)) * time.Second); time.Now().Before(end) && !w.judge.failed(); {
+		w.do(func() {
+			for range pickOf(w.server, 1, 1, 1, 1, 1, 1, 1, 1, 1, 10) {
+				w.users()
+			}
+			if w.rng.Intn(set.troubles) == 0 && len(w.replicas) > 0 {
+				w.trouble(pickOf(w.server, w.replicas...))
+			}
+		})
+		late := false
+		for _, r := range w.replicas {
+			w.do(func() { late = late || r.sentLate; r.sentLate = false })
+		}
+		switch chance := w.random(100); {
+		case len(w.replicas) > 0 && (chance == 0 || late && chance < 50): // The next process must not allocate what is still on its way.
+			w.kill(w.replicas[w.random(len(w.replicas))])
+			if w.random(2) == 0 {
+				w.start()
+			}
+		case len(w.replicas) > 0 && chance == 1:
+			w.stop(w.replicas[w.random(len(w.replicas))])
+		case len(w.replicas) == 0 && chance < 20, len(w.replicas) < set.replicas && chance < 4:
+			w.start()
+		}
+		time.Sleep(time.Duration(1+w.random(set.pace)) * time.Millisecond)
+	}
+}
+
+// calm ends all trouble, and judges what comes of it.
+func (w *world) calm() {
+	w.judge.logf("CALM")
+	w.do(func() {
+		w.admit = nil
+		for _, r := range w.replicas {
+			r.refusing, r.silent, r.stopped, r.slow = time.Time{}, time.Time{}, time.Time{}, nil
+		}
+	})
+	if len(w.replicas) == 0 {
+		w.start()
+	}
+	// Keep-alives, the back-off of watches, a Lease that runs out, the start of a process, and the wait for other allocators.
+	w.settle(3 * time.Minute)
+	name := ""
+	w.do(func() {
+		for i := range 100 {
+			if name = fmt.Sprintf("probe%d", i); w.objects[nodes][name] == nil {
+				break
+			}
+		}
+		o := w.randomNode(name)
+		delete(meta(o), "finalizers")
+		w.create(request{resource: nodes, body: encode(o)}, write{by: user})
+	})
+	w.settle(4 * time.Second)
+	if w.random(2) == 0 {
+		w.delete(nodes, name)
+	}
+}
+
+// silence is an hour in which nothing happens. Nobody writes anything but Leases, and then a Node is served promptly.
+func (w *world) silence() {
+	w.settle(10 * time.Second)
+	count := func() (n int) {
+		w.do(func() { n = w.writes[nodes] + w.writes[clusterCIDRs] + w.writes["events"] })
+		return n
+	}
+	before := count()
+	time.Sleep(time.Hour)
+	if n := count() - before; n > 0 {
+		w.judge.bad("%d writes in an hour in which nothing happened", n)
+	}
+	w.node("after-silence", "a=1")
+	w.settle(4 * time.Second)
+}
