@@ -26,7 +26,7 @@ type link struct {
 	stopped time.Time
 	// slow is how long the server takes for each request; nil: no time.
 	slow func() time.Duration
-	// fault is what happens to a request; nil: nothing.
+	// fault is what happens to a request, also to one that opens a watch, which can be refused; nil: nothing.
 	fault func(request) fault
 	// sentLate: a PATCH of a Node is late.
 	sentLate bool
@@ -106,7 +106,6 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	req := parse(r, body)
-	l.do(func() { l.requests[l.process+" "+req.method+" "+req.resource]++ })
 	switch {
 	case req.resource == "":
 		return answer(r, http.StatusOK, discovery(r.URL.Path)), nil
@@ -123,6 +122,12 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		if l.slow != nil {
 			f.slow += l.slow()
+		}
+		if l.listsTake != nil && req.method == http.MethodGet && req.name == "" {
+			f.slow += l.listsTake()
+		}
+		if req.resource == nodes && req.method == http.MethodPatch {
+			l.patches[req.name]++
 		}
 	})
 	type result struct {
@@ -210,10 +215,9 @@ func (l *link) carry(req request, w write, f fault) (int, []byte) {
 func (l *link) asOf(req request) time.Time {
 	asOf := time.Now()
 	for _, resource := range []string{nodes, clusterCIDRs, serviceCIDRs} {
-		for _, c := range l.log[resource] {
-			if c.revision > l.shown[resource] && c.at.Before(asOf) {
-				asOf = c.at
-			}
+		log := l.log[resource]
+		if unseen := l.after(resource, l.shown[resource]); unseen < len(log) && log[unseen].at.Before(asOf) {
+			asOf = log[unseen].at
 		}
 	}
 	if req.resource != nodes || req.method != http.MethodPatch {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -77,18 +78,19 @@ type server struct {
 	bookmarks time.Duration
 	// watchesLast is how long the next watch lasts; nil: as long as the client wishes.
 	watchesLast func() time.Duration
+	// listsTake is how long a list takes; nil: no time.
+	listsTake func() time.Duration
 	// admit is a webhook or a policy. It may change after, or refuse it.
 	admit func(resource, name string, after object, by string) *metav1.Status
-	// writes counts what was stored, by resource, and requests what came, by process, method and resource.
-	writes   map[string]int
-	requests map[string]int
+	// writes counts what was stored, by resource, and patches what came for each Node.
+	writes, patches map[string]int
 }
 
 func newServer(seed int64, j *judge) *server {
 	return &server{
 		judge: j, rng: rand.New(rand.NewSource(seed)), revision: 100, objects: map[string]map[string]object{}, log: map[string][]change{},
 		changed: make(chan struct{}), streams: map[*stream]bool{}, lag: map[string]time.Duration{}, watchLists: true, bookmarks: time.Minute,
-		writes: map[string]int{}, requests: map[string]int{},
+		writes: map[string]int{}, patches: map[string]int{},
 	}
 }
 
@@ -200,6 +202,12 @@ func (s *server) visible(resource string) int64 {
 		revision = c.revision - 1
 	}
 	return revision
+}
+
+// after returns the index in the log of the first change after a revision. The caller holds the lock.
+func (s *server) after(resource string, revision int64) int {
+	log := s.log[resource]
+	return sort.Search(len(log), func(i int) bool { return log[i].revision > revision })
 }
 
 // at returns all objects as of a revision, sorted by name. The caller holds the lock.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"sort"
 	"strconv"
 	"sync"
 	"time"
@@ -166,8 +165,7 @@ func (s *stream) next() (events []byte, upTo int64, changed chan struct{}, later
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	upTo, later = max(s.at, s.visible(s.resource)), time.Hour
-	log := s.log[s.resource]
-	for _, c := range log[sort.Search(len(log), func(i int) bool { return log[i].revision > s.at }):] {
+	for _, c := range s.log[s.resource][s.after(s.resource, s.at):] {
 		if c.revision > upTo {
 			later = max(s.lag[s.resource]-time.Since(c.at), 0) + time.Millisecond
 			break
