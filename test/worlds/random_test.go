@@ -35,9 +35,9 @@ type settings struct {
 func randomWorld(w *world) {
 	var set settings
 	w.do(func() {
-		set = settings{replicas: 1 + w.rng.Intn(3), perMille: pickOf(w.server, 0, 30, 120), troubles: pickOf(w.server, 3, 8, 20), pace: 20 + w.rng.Intn(1500), cut: w.rng.Intn(3) == 0, quiet: w.rng.Intn(5) == 0}
+		set = settings{replicas: 1 + w.rng.Intn(3), perMille: pickOf(w.rng, 0, 30, 120), troubles: pickOf(w.rng, 3, 8, 20), pace: 20 + w.rng.Intn(1500), cut: w.rng.Intn(3) == 0, quiet: w.rng.Intn(5) == 0}
 		w.early, w.watchLists, w.workers = w.rng.Intn(4) == 0, w.rng.Intn(3) > 0, 1+w.rng.Intn(10)
-		w.bookmarks = pickOf(w.server, 0, 10*time.Second, time.Minute)
+		w.bookmarks = pickOf(w.rng, 0, 10*time.Second, time.Minute)
 		if w.rng.Intn(5) == 0 {
 			w.lease, set.replicas = "", 1
 		}
@@ -45,8 +45,7 @@ func randomWorld(w *world) {
 			w.flags = &networkingv1.ClusterCIDRSpec{IPv4: "10.0.1.0/26", PerNodeHostBits: 4}
 		}
 		if set.cut {
-			w.watchesLast = func() time.Duration { return time.Second + time.Duration(w.rng.Intn(2000))*time.Millisecond }
-			w.listsTake = func() time.Duration { return time.Duration(w.rng.Intn(1000)) * time.Millisecond }
+			w.cutAll()
 		}
 	})
 	w.judge.logf("%+v, lease %q, early %t, watch lists %t, bookmarks %v, flags %t", set, w.lease, w.early, w.watchLists, w.bookmarks, w.flags != nil)
@@ -78,11 +77,11 @@ func randomWorld(w *world) {
 func (w *world) troubledTime(set settings) {
 	for end := time.Now().Add(time.Duration(20+w.random(60)) * time.Second); time.Now().Before(end) && !w.judge.failed(); {
 		w.do(func() {
-			for range pickOf(w.server, 1, 1, 1, 1, 1, 1, 1, 1, 1, 10) {
+			for range pickOf(w.rng, 1, 1, 1, 1, 1, 1, 1, 1, 1, 10) {
 				w.users()
 			}
 			if w.rng.Intn(set.troubles) == 0 && len(w.replicas) > 0 {
-				w.trouble(pickOf(w.server, w.replicas...))
+				w.trouble(pickOf(w.rng, w.replicas...))
 			}
 		})
 		late := false
@@ -137,7 +136,7 @@ func (w *world) calm() {
 
 // silence is an hour in which nothing happens. Nobody writes anything but Leases, and then a Node is served promptly.
 func (w *world) silence() {
-	w.settle(10 * time.Second)
+	w.settle(time.Minute)
 	count := func() (n int) {
 		w.do(func() { n = w.writes[nodes] + w.writes[clusterCIDRs] + w.writes["events"] })
 		return n

@@ -353,8 +353,7 @@ func TestManyFailedOnce(t *testing.T) {
 // A proxy ends every watch after 1 to 3 s, and lists take their time.
 func TestWatchesAreCut(t *testing.T) {
 	inWorld(t, 1, func(w *world) {
-		w.watchesLast = func() time.Duration { return time.Second + time.Duration(w.rng.Intn(2000))*time.Millisecond }
-		w.listsTake = func() time.Duration { return time.Second }
+		w.cutAll()
 		w.pool("a", "10.0.0.0/16", 4)
 		w.serving()
 		for i := range 100 {
@@ -409,7 +408,7 @@ func TestHourOfSilence(t *testing.T) {
 		t.Run(fmt.Sprintf("cut=%t", cut), func(t *testing.T) {
 			inWorld(t, 1, func(w *world) {
 				if cut {
-					w.watchesLast = func() time.Duration { return time.Second + time.Duration(w.rng.Intn(2000))*time.Millisecond }
+					w.cutAll()
 				}
 				w.pool("a", "10.0.0.0/24", 4)
 				w.serving()

@@ -62,7 +62,8 @@ type server struct {
 	judge *judge
 
 	mu        sync.Mutex
-	rng       *rand.Rand
+	rng       *rand.Rand // for what the test decides
+	noise     *rand.Rand // for what comes with requests, whose order no seed decides
 	revision  int64
 	compacted int64 // older revisions are gone
 	uids      int
@@ -88,7 +89,7 @@ type server struct {
 
 func newServer(seed int64, j *judge) *server {
 	return &server{
-		judge: j, rng: rand.New(rand.NewSource(seed)), revision: 100, objects: map[string]map[string]object{}, log: map[string][]change{},
+		judge: j, rng: rand.New(rand.NewSource(seed)), noise: rand.New(rand.NewSource(-seed)), revision: 100, objects: map[string]map[string]object{}, log: map[string][]change{},
 		changed: make(chan struct{}), streams: map[*stream]bool{}, lag: map[string]time.Duration{}, watchLists: true, bookmarks: time.Minute,
 		writes: map[string]int{}, patches: map[string]int{},
 	}

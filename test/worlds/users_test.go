@@ -3,6 +3,7 @@ package worlds
 import (
 	"fmt"
 	"maps"
+	"math/rand"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -13,7 +14,7 @@ import (
 
 // All methods of this file are called with the lock held.
 
-func pickOf[T any](s *server, all ...T) T { return all[s.rng.Intn(len(all))] }
+func pickOf[T any](rng *rand.Rand, all ...T) T { return all[rng.Intn(len(all))] }
 
 // any returns the name of an object; empty if there is none.
 func (s *server) any(resource string) string {
@@ -21,7 +22,7 @@ func (s *server) any(resource string) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return pickOf(s, names...)
+	return pickOf(s.rng, names...)
 }
 
 func (s *server) randomNode(name string) object {
@@ -42,10 +43,10 @@ func (s *server) randomPool(name string) object {
 	spec := object{"perNodeHostBits": 4 + s.rng.Intn(2), "allocation": "Enabled"}
 	families := s.rng.Intn(4)
 	if families < 2 {
-		spec["ipv6"] = pickOf(s, "fd00::/120", "fd00::/121", "fd00::80/121", "fd00::40/122")
+		spec["ipv6"] = pickOf(s.rng, "fd00::/120", "fd00::/121", "fd00::80/121", "fd00::40/122")
 	}
 	if families > 0 {
-		spec["ipv4"] = pickOf(s, "10.0.0.0/25", "10.0.0.0/26", "10.0.0.64/26", "10.0.0.0/24", "10.0.0.128/25", "10.0.0.32/27")
+		spec["ipv4"] = pickOf(s.rng, "10.0.0.0/25", "10.0.0.0/26", "10.0.0.64/26", "10.0.0.0/24", "10.0.0.128/25", "10.0.0.32/27")
 	}
 	if s.rng.Intn(2) == 0 {
 		spec["nodeSelector"] = object{"nodeSelectorTerms": []any{
@@ -60,7 +61,7 @@ func (s *server) randomPool(name string) object {
 }
 
 func (s *server) randomRequirement() object {
-	r := object{"key": pickOf(s, "a", "b", "c"), "operator": pickOf(s, "In", "NotIn", "Exists", "DoesNotExist")}
+	r := object{"key": pickOf(s.rng, "a", "b", "c"), "operator": pickOf(s.rng, "In", "NotIn", "Exists", "DoesNotExist")}
 	if operator := r["operator"]; operator == "In" || operator == "NotIn" {
 		r["values"] = []any{fmt.Sprint(s.rng.Intn(2))}
 	}
@@ -69,7 +70,7 @@ func (s *server) randomRequirement() object {
 
 func (s *server) randomBlock() string {
 	address := netip.AddrFrom4([4]byte{10, 0, 0, byte(s.rng.Intn(256))})
-	return netip.PrefixFrom(address, pickOf(s, 28, 28, 28, 27, 26)).Masked().String()
+	return netip.PrefixFrom(address, pickOf(s.rng, 28, 28, 28, 27, 26)).Masked().String()
 }
 
 // taken reports whether a Node has addresses of a prefix.
@@ -149,7 +150,7 @@ func (s *server) poolUsers(n int) {
 			spec := o["spec"].(object)
 			switch s.rng.Intn(3) {
 			case 0:
-				spec["allocation"] = pickOf(s, "Enabled", "Disabled", "Enabled")
+				spec["allocation"] = pickOf(s.rng, "Enabled", "Disabled", "Enabled")
 			case 1:
 				spec["priority"] = float64(s.rng.Intn(3) - 1)
 			case 2:
@@ -170,41 +171,41 @@ func (s *server) randomExclusions(ipv4 string) (all []any) {
 
 // randomFault is what happens to a request of a process.
 func (s *server) randomFault(l *link, r request, perMille int) (f fault) {
-	if s.rng.Intn(1000) >= perMille {
+	if s.noise.Intn(1000) >= perMille {
 		return f
 	}
 	if r.method == http.MethodGet {
-		f.refused = pickOf(s, 429, 500, 503, 403)
+		f.refused = pickOf(s.noise, 429, 500, 503, 403)
 		return f
 	}
-	switch kind := s.rng.Intn(9); {
+	switch kind := s.noise.Intn(9); {
 	case kind == 0:
-		f.lost, f.reset = true, s.rng.Intn(2) == 0
+		f.lost, f.reset = true, s.noise.Intn(2) == 0
 	case kind == 1:
 		f.silent = true
 	case kind == 2:
 		f.reset = true
 	case kind == 3:
-		f.slow = time.Duration(s.rng.Intn(5500)) * time.Millisecond
+		f.slow = time.Duration(s.noise.Intn(5500)) * time.Millisecond
 	case kind == 4:
-		f.answered = pickOf(s, 500, 504)
+		f.answered = pickOf(s.noise, 500, 504)
 	case kind == 5:
 		f.twice = true
 	case r.resource == leases:
 	case kind == 6:
-		f.refused = pickOf(s, 429, 500, 503)
+		f.refused = pickOf(s.noise, 429, 500, 503)
 	case kind == 7:
-		f.refused = pickOf(s, 403, 422)
+		f.refused = pickOf(s.noise, 403, 422)
 	default:
-		f.late = time.Duration(s.rng.Int63n(int64(l.lateAtMost()) + 1))
+		f.late = time.Duration(s.noise.Int63n(int64(l.lateAtMost()) + 1))
 	}
 	return f
 }
 
 // trouble begins some that ends by itself.
 func (w *world) trouble(r *replica) {
-	d := pickOf(w.server, time.Duration(w.rng.Intn(3000))*time.Millisecond, time.Duration(w.rng.Intn(20))*time.Second)
-	resource := pickOf(w.server, nodes, clusterCIDRs, serviceCIDRs)
+	d := pickOf(w.rng, time.Duration(w.rng.Intn(3000))*time.Millisecond, time.Duration(w.rng.Intn(20))*time.Second)
+	resource := pickOf(w.rng, nodes, clusterCIDRs, serviceCIDRs)
 	note := func(format string, args ...any) {
 		w.judge.logf("TROUBLE of %s for %v: %s", r.process, d, fmt.Sprintf(format, args...))
 	}
@@ -240,7 +241,7 @@ func (w *world) trouble(r *replica) {
 			if time.Now().After(until) {
 				return 0
 			}
-			return time.Duration(w.rng.Intn(6000)) * time.Millisecond
+			return time.Duration(w.noise.Intn(6000)) * time.Millisecond
 		}
 	case 8:
 		r.ahead += d

@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -59,6 +60,7 @@ type replica struct {
 
 // inWorld calls f in a bubble with simulated time, and fails the test if the product did anything wrong.
 func inWorld(t *testing.T, seed int64, f func(*world)) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // A seed comes closer to one history.
 	klog.SetLogger(logr.Discard())
 	utilruntime.ErrorHandlers = nil
 	synctest.Test(t, func(t *testing.T) {
@@ -167,6 +169,12 @@ func (w *world) off(l *link, d time.Duration) {
 		time.Sleep(min(d, 45*time.Second))
 		w.do(func() { w.cutStreams(func(s *stream) bool { return s.link == l }) })
 	}()
+}
+
+// cutAll is a proxy that ends every watch after 1 to 3 s, with lists that take up to a second.
+func (w *world) cutAll() {
+	w.watchesLast = func() time.Duration { return time.Second + time.Duration(w.noise.Intn(2000))*time.Millisecond }
+	w.listsTake = func() time.Duration { return time.Duration(w.noise.Intn(1000)) * time.Millisecond }
 }
 
 // refuse is an API server that does not run, as one process sees it. The caller holds the lock.
