@@ -58,6 +58,7 @@ func randomWorld(w *world) {
 			return w.randomFault(l, r, set.perMille)
 		}
 	}
+	w.before()
 	w.start()
 	for range 2 + w.random(2) {
 		w.do(func() { troubled = true })
@@ -70,6 +71,26 @@ func randomWorld(w *world) {
 	}
 	if set.quiet {
 		w.silence()
+	}
+}
+
+// before is what there is when the first process starts: Nodes with podCIDRs, and perhaps a stock manager whose last PATCHes are on their way.
+func (w *world) before() {
+	stocked := w.lease != "" && w.random(3) == 0
+	for i := range w.random(5) {
+		var block string
+		w.do(func() { block = w.randomBlock() })
+		if !w.taken(block) {
+			w.stockPatch(0, w.node(fmt.Sprintf("stock%d", i), "a=1"), block)
+		}
+	}
+	for i := range 2 {
+		block := fmt.Sprintf("10.0.0.%d/28", 16*w.random(16))
+		if !w.taken(block) && stocked {
+			w.stockPatch(0, w.node(fmt.Sprintf("stock%d", 10+i)), fmt.Sprintf("10.9.%d.0/24", i))
+			w.stockPatch(time.Duration(w.random(19000))*time.Millisecond, w.node(fmt.Sprintf("stock%d", 20+i)), block)
+			break
+		}
 	}
 }
 

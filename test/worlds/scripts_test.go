@@ -9,7 +9,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // Each of these is one history. In all of them the judge looks on.
@@ -198,16 +197,8 @@ func TestQuietTakeover(t *testing.T) {
 func TestStockPatchIsLate(t *testing.T) {
 	inWorld(t, 1, func(w *world) {
 		w.takeover = time.Minute
-		patch := func(node, block string) {
-			body := encode(object{"spec": object{"podCIDR": block, "podCIDRs": []any{block}}})
-			w.serve(request{method: http.MethodPatch, resource: nodes, name: node, contentType: string(types.StrategicMergePatchType), body: body}, write{by: stock})
-		}
-		patch(w.node("s1"), "10.0.0.0/24")
-		w.node("s2")
-		go func() {
-			time.Sleep(30 * time.Second)
-			patch("s2", "10.0.1.0/24")
-		}()
+		w.stockPatch(0, w.node("s1"), "10.0.0.0/24")
+		w.stockPatch(30*time.Second, w.node("s2"), "10.0.1.0/24")
 		w.pool("a", "10.0.0.0/22", 8)
 		w.node("n1")
 		w.start()
@@ -265,6 +256,31 @@ func TestKilledWithoutElection(t *testing.T) {
 		w.do(func() { w.change(nodes, "n1", func(o object) { delete(meta(o), "finalizers") }) })
 		w.served(time.Second, "n2")
 		w.settle(5 * time.Second)
+	})
+}
+
+// A leader does not run for half a minute, and then goes on with what it was about to write.
+func TestStoppedLeader(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		w.faults = func(*link) func(request) fault {
+			return func(r request) (f fault) {
+				if r.resource == nodes && r.method == http.MethodPatch {
+					f.slow = 50 * time.Millisecond
+				}
+				return f
+			}
+		}
+		w.pool("a", "10.0.0.0/22", 4)
+		r := w.serving()
+		w.served(time.Second, w.node("n1"))
+		w.start()
+		names := w.many(50)
+		time.Sleep(120 * time.Millisecond)
+		w.do(func() { r.stopped = time.Now().Add(30 * time.Second) })
+		w.delete(nodes, "n1")
+		w.served(25*time.Second, names...)
+		w.served(2*time.Second, w.node("n2"))
+		w.settle(time.Minute)
 	})
 }
 
@@ -346,7 +362,6 @@ func TestManyFailedOnce(t *testing.T) {
 		time.Sleep(time.Minute)
 		w.do(func() { outage = false })
 		w.served(15*time.Second, names...)
-		w.settle(10 * time.Second)
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"net/http"
 	"runtime"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 
@@ -240,6 +242,20 @@ func newNode(name string, labels ...string) object {
 		all[key] = value
 	}
 	return object{"metadata": object{"name": name, "labels": all}, "spec": object{}}
+}
+
+// stockPatch is a PATCH of an allocator of another make, which arrives after d.
+func (w *world) stockPatch(d time.Duration, node, block string) {
+	body := encode(object{"spec": object{"podCIDR": block, "podCIDRs": []any{block}}})
+	r := request{method: http.MethodPatch, resource: nodes, name: node, contentType: string(types.StrategicMergePatchType), body: body}
+	if d == 0 {
+		w.serve(r, write{by: stock})
+		return
+	}
+	go func() {
+		time.Sleep(d)
+		w.serve(r, write{by: stock})
+	}()
 }
 
 // pool creates a ClusterCIDR for all Nodes, or for those with a label.
