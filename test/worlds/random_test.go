@@ -30,6 +30,23 @@ type settings struct {
 	troubles   int // one step of that many has trouble
 	pace       int // of steps, at most that many milliseconds
 	cut, quiet bool
+	flags      int // 0: other ones at each start; 1: always the same; otherwise none
+}
+
+// setFlags sets those of the processes that are started from now on.
+func (w *world) setFlags(set settings) {
+	all := []*networkingv1.ClusterCIDRSpec{
+		{IPv4: "10.0.1.0/26", PerNodeHostBits: 4}, nil,
+		{IPv4: "10.0.0.128/25", IPv6: "fd00:1::/120", PerNodeHostBits: 4},
+	}
+	w.do(func() {
+		switch set.flags {
+		case 0:
+			w.flags = pickOf(w.rng, all...)
+		case 1:
+			w.flags = all[0]
+		}
+	})
 }
 
 func randomWorld(w *world) {
@@ -41,14 +58,12 @@ func randomWorld(w *world) {
 		if w.rng.Intn(5) == 0 {
 			w.lease, set.replicas = "", 1
 		}
-		if w.rng.Intn(4) == 0 {
-			w.flags = &networkingv1.ClusterCIDRSpec{IPv4: "10.0.1.0/26", PerNodeHostBits: 4}
-		}
+		set.flags = w.rng.Intn(4)
 		if set.cut {
 			w.cutAll()
 		}
 	})
-	w.judge.logf("%+v, lease %q, early %t, watch lists %t, bookmarks %v, flags %t", set, w.lease, w.early, w.watchLists, w.bookmarks, w.flags != nil)
+	w.judge.logf("%+v, lease %q, early %t, watch lists %t, bookmarks %v", set, w.lease, w.early, w.watchLists, w.bookmarks)
 	troubled := false
 	w.faults = func(l *link) func(request) fault {
 		return func(r request) fault {
@@ -59,6 +74,7 @@ func randomWorld(w *world) {
 		}
 	}
 	w.before()
+	w.setFlags(set)
 	w.start()
 	for range 2 + w.random(2) {
 		w.do(func() { troubled = true })
@@ -105,6 +121,7 @@ func (w *world) troubledTime(set settings) {
 				w.trouble(pickOf(w.rng, w.replicas...))
 			}
 		})
+		w.setFlags(set)
 		late := false
 		for _, r := range w.replicas {
 			w.do(func() { late = late || r.sentLate; r.sentLate = false })

@@ -293,6 +293,14 @@ func (s *server) carryOut(r request, w write) (answer any, status *metav1.Status
 		}
 		meta(after)["uid"], meta(after)["creationTimestamp"] = meta(o)["uid"], meta(o)["creationTimestamp"]
 		return s.put(r.resource, r.name, after, w), nil
+	case r.method == http.MethodDelete:
+		for _, precondition := range []string{"uid", "resourceVersion"} {
+			if want := text(decode[object](r.body), "preconditions", precondition); want != "" && want != text(o, "metadata", precondition) {
+				return nil, failed(http.StatusConflict, "Precondition failed: %s", precondition)
+			}
+		}
+		s.remove(r.resource, r.name, w)
+		return o, nil
 	case r.method == http.MethodPatch:
 		return s.patch(r, clone(o), w)
 	}

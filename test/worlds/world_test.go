@@ -82,7 +82,7 @@ func inWorld(t *testing.T, seed int64, f func(*world)) {
 			if *only == 0 {
 				history = history[max(0, len(history)-lastOnly):]
 			}
-			t.Logf("seed %d, %d violations; the history:\n%s", seed, len(wrong), strings.Join(history, "\n"))
+			t.Logf("seed %d, %d violations; %s; the history:\n%s", seed, len(wrong), j.history[0], strings.Join(history, "\n"))
 		}
 	})
 }

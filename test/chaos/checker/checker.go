@@ -27,7 +27,8 @@ type Options struct {
 	Slack time.Duration
 	// Lease is the name of the leader lease, for the histories and for the count of leaders.
 	Lease string
-	// Flags: the managers have flags that become a ClusterCIDR. Otherwise such a ClusterCIDR is superseded and gives nothing.
+	// Flags: managers have flags that become a ClusterCIDR, and may have others than the one that led before. Otherwise such a ClusterCIDR is
+	// superseded and gives nothing, whether or not it says so yet.
 	Flags bool
 }
 
