@@ -32,9 +32,8 @@ type link struct {
 	sentLate bool
 	// ahead is how much the boot clock has gained on the monotonic one.
 	ahead time.Duration
-	// shown is the revision that watches have shown, and first what they had shown when podCIDRs were sent for the first time.
-	shown map[string]int64
-	first map[string]time.Time
+	shown map[string]int64 // the revision that watches have shown, by resource
+	tries map[string]*try
 }
 
 // fault is what happens to a request. The zero value: it is carried out and answered.
@@ -112,32 +111,26 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 	case req.query.Get("watch") == "true" || req.query.Get("watch") == "1":
 		return l.watch(r, req)
 	}
-	var w write
-	var f fault
-	l.do(func() {
-		w = write{l.process, l.asOf(req)}
-		if l.fault != nil {
-			f = l.fault(req)
-			l.sentLate = l.sentLate || f.late > 0 && req.resource == nodes
-		}
-		if l.slow != nil {
-			f.slow += l.slow()
-		}
-		if l.listsTake != nil && req.method == http.MethodGet && req.name == "" {
-			f.slow += l.listsTake()
-		}
-		if req.resource == nodes && req.method == http.MethodPatch {
-			l.patches[req.name]++
-		}
-	})
+	code, answered, err := l.exchange(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	if strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata") && code == http.StatusOK {
+		answered = encode(object{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": decode[object](answered)["metadata"]})
+	}
+	return answer(r, code, answered), nil
+}
+
+// exchange sends a request and waits for the answer.
+func (l *link) exchange(ctx context.Context, req request) (code int, body []byte, err error) {
+	w, f, t := l.send(req)
+	defer func() { l.do(func() { l.tried(t, err == nil && code < 500) }) }()
 	type result struct {
 		code int
 		body []byte
 	}
 	done := make(chan result, 1)
-	if f.lost {
-		f.silent = !f.reset
-	} else {
+	if !f.lost {
 		go func() {
 			code, body := l.carry(req, w, f)
 			done <- result{code, body}
@@ -146,23 +139,63 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case f.reset:
 		sleep(ctx, 2*time.Millisecond)
-		return nil, io.ErrUnexpectedEOF
-	case f.silent:
+		return 0, nil, io.ErrUnexpectedEOF
+	case f.silent, f.lost:
 		<-ctx.Done()
-		return nil, ctx.Err()
+		return 0, nil, ctx.Err()
 	}
 	select {
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return 0, nil, ctx.Err()
 	case got := <-done:
 		l.waitRunning()
 		if err := l.connect(ctx); err != nil {
-			return nil, io.EOF
+			return 0, nil, io.EOF
 		}
-		if strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata") && got.code == http.StatusOK {
-			got.body = encode(object{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": decode[object](got.body)["metadata"]})
+		return got.code, got.body, nil
+	}
+}
+
+// send notes a request, and decides what happens to it.
+func (l *link) send(req request) (w write, f fault, t *try) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t = &try{asOf: l.asOf()}
+	if req.resource == nodes && req.method == http.MethodPatch {
+		l.patches[req.name]++
+		patch := decode[object](req.body)
+		t.blocks = text(patch, "metadata", "uid") + string(encode(field(patch, "spec", "podCIDRs")))
+		if before := l.tries[t.blocks]; before != nil {
+			t = before
 		}
-		return answer(r, got.code, got.body), nil
+		l.tries[t.blocks] = t
+	}
+	if l.fault != nil {
+		f = l.fault(req)
+		l.sentLate = l.sentLate || f.late > 0 && req.resource == nodes
+	}
+	if l.slow != nil {
+		f.slow += l.slow()
+	}
+	if l.listsTake != nil && req.method == http.MethodGet && req.name == "" {
+		f.slow += l.listsTake()
+	}
+	return write{l.process, t.asOf}, f, t
+}
+
+// try is what a process has sent to give a Node blocks, once or, while there is no answer, again and again.
+type try struct {
+	blocks string // the UID and podCIDRs
+	// asOf is what was shown before it was sent for the first time.
+	asOf       time.Time
+	unanswered bool
+}
+
+// tried notes how a try ended. What the API server has refused is decided anew before it is sent again. The caller holds the lock.
+func (l *link) tried(t *try, answered bool) {
+	t.unanswered = t.unanswered || !answered
+	if !t.unanswered {
+		delete(l.tries, t.blocks)
 	}
 }
 
@@ -210,9 +243,8 @@ func (l *link) carry(req request, w write, f fault) (int, []byte) {
 	return code, body
 }
 
-// asOf returns until when the process has seen everything, and for podCIDRs that it has sent before, what it returned then. The caller holds
-// the lock.
-func (l *link) asOf(req request) time.Time {
+// asOf returns until when the process has seen everything. The caller holds the lock.
+func (l *link) asOf() time.Time {
 	asOf := time.Now()
 	for _, resource := range []string{nodes, clusterCIDRs, serviceCIDRs} {
 		log := l.log[resource]
@@ -220,15 +252,6 @@ func (l *link) asOf(req request) time.Time {
 			asOf = log[unseen].at
 		}
 	}
-	if req.resource != nodes || req.method != http.MethodPatch {
-		return asOf
-	}
-	patch := decode[object](req.body)
-	key := text(patch, "metadata", "uid") + string(encode(field(patch, "spec", "podCIDRs")))
-	if before, sent := l.first[key]; sent {
-		return before
-	}
-	l.first[key] = asOf
 	return asOf
 }
 

@@ -53,7 +53,7 @@ type change struct {
 // write is who writes, and what its watches had shown by then.
 type write struct {
 	by string
-	// asOf: everything that happened before was shown to the writer. For podCIDRs it is of when the writer sent them for the first time. Zero: not known.
+	// asOf: everything that happened before was shown to the writer before it decided. Zero: not known.
 	asOf time.Time
 }
 

@@ -110,7 +110,7 @@ func (w *world) newLink(earlier *link) *link {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.started++
-	l := &link{server: w.server, process: fmt.Sprintf("p%d", w.started), lease: w.lease, shown: map[string]int64{}, first: map[string]time.Time{}}
+	l := &link{server: w.server, process: fmt.Sprintf("p%d", w.started), lease: w.lease, shown: map[string]int64{}, tries: map[string]*try{}}
 	_, l.lease, _ = strings.Cut(w.lease, "/")
 	if earlier != nil {
 		l.refusing, l.silent, l.slow, l.ahead = earlier.refusing, earlier.silent, earlier.slow, earlier.ahead
