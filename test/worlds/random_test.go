@@ -146,6 +146,9 @@ func (w *world) calm() {
 	w.judge.logf("CALM")
 	w.do(func() {
 		w.admit = nil
+		for resource := range w.lag {
+			w.lag[resource] = min(w.lag[resource], 500*time.Millisecond)
+		}
 		for _, r := range w.replicas {
 			r.refusing, r.silent, r.stopped, r.slow = time.Time{}, time.Time{}, time.Time{}, nil
 		}

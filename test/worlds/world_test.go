@@ -23,7 +23,7 @@ import (
 
 var (
 	seeds    = flag.Int64("worlds.seeds", 5, "the number of random worlds")
-	only     = flag.Int64("worlds.seed", 0, "the seed of the only world to run, with its history; 0: the first -worlds.seeds ones")
+	only     = flag.Int64("worlds.seed", 0, "the seed of the only world to run, with its whole history (-v); 0: the first -worlds.seeds ones")
 	lastOnly = 400 // lines of the history of a world that ends badly
 )
 
