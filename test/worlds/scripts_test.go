@@ -128,6 +128,21 @@ func TestClockForwardWhileUnanswered(t *testing.T) {
 	})
 }
 
+// A Node has podCIDRs outside of all ClusterCIDRs, and one that contains them comes later.
+func TestOutsideOfAll(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		w.pool("a", "10.1.0.0/24", 8)
+		w.stockPatch(0, w.node("s1"), "10.0.0.0/25")
+		w.takeover = 0
+		w.serving()
+		w.served(time.Second, w.node("n1"))
+		w.pool("b", "10.0.0.0/23", 8)
+		w.served(time.Second, w.node("n2"))
+		w.inRange("n2", "10.0.1.0/24")
+		w.settle(5 * time.Second)
+	})
+}
+
 // Its ClusterCIDR is disabled before the write that was lost is repeated: nothing more comes from it. Another one serves the Node.
 func TestDisabledBeforeRetry(t *testing.T) {
 	for name, f := range map[string]fault{"stored": {silent: true}, "not stored": {lost: true}} {

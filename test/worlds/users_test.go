@@ -112,7 +112,11 @@ func (s *server) nodeUsers(n int) {
 	case n < 38: // somebody else's
 		if block := s.randomBlock(); !s.taken(block) {
 			o := s.randomNode(fmt.Sprintf("other%d", s.rng.Intn(5)))
-			o["spec"] = object{"podCIDR": block, "podCIDRs": []any{block}}
+			all := []any{block}
+			if block6 := fmt.Sprintf("fd00::%x0/124", s.rng.Intn(16)); s.rng.Intn(3) == 0 && !s.taken(block6) {
+				all = append(all, block6)
+			}
+			o["spec"] = object{"podCIDR": block, "podCIDRs": all}
 			create(o)
 		}
 	case name == "":
