@@ -23,11 +23,12 @@ type Options struct {
 	Static []Range
 	// ServiceRanges must not be given to Nodes, beside those of ServiceCIDRs.
 	ServiceRanges []netip.Prefix
-	// Slack is how long before its revision a decision may have been made: retries, and watches that lag.
+	// Slack is how long before its revision, or before Event.AsOf, a decision may have been made: retries, and watches that lag.
 	Slack time.Duration
 	// Lease is the name of the leader lease, for the histories and for the count of leaders.
 	Lease string
-	// Flags: the managers have flags that become a ClusterCIDR. Otherwise such a ClusterCIDR is superseded and gives nothing.
+	// Flags: managers have flags that become a ClusterCIDR, and may have others than the one that led before. Otherwise such a ClusterCIDR is
+	// superseded and gives nothing, whether or not it says so yet.
 	Flags bool
 }
 
@@ -48,9 +49,10 @@ type Checker struct {
 	begin      time.Time
 	nodes      map[string]*node
 	pools      map[string]*pool
-	services   map[string]service // by the ServiceCIDR's name
-	holder     string             // of the lease
-	history    map[string][]line  // by object
+	gone       map[string]gonePool // the last one of each name
+	services   map[string]service  // by the ServiceCIDR's name
+	holder     string              // of the lease
+	history    map[string][]line   // by object
 	notes      []line
 	violations []finding
 	summary    Summary
@@ -71,6 +73,12 @@ type line struct {
 type finding struct {
 	Violation
 	objects []string
+}
+
+// gonePool is a ClusterCIDR that is gone.
+type gonePool struct {
+	*pool
+	at time.Time
 }
 
 // node is one Node object through its life.
@@ -96,7 +104,7 @@ type labelled struct {
 
 // New returns a Checker that has seen nothing yet.
 func New(opts Options) *Checker {
-	return &Checker{opts: opts, begin: time.Now(), nodes: map[string]*node{}, pools: map[string]*pool{}, services: map[string]service{}, history: map[string][]line{}}
+	return &Checker{opts: opts, begin: time.Now(), nodes: map[string]*node{}, pools: map[string]*pool{}, gone: map[string]gonePool{}, services: map[string]service{}, history: map[string][]line{}}
 }
 
 // Observe takes the next event.
@@ -199,6 +207,14 @@ func (c *Checker) node(e Event) {
 	}
 }
 
+// decided returns when, at the latest, the writer saw what it decided on.
+func (e Event) decided() time.Time {
+	if e.AsOf.IsZero() {
+		return e.At
+	}
+	return e.AsOf
+}
+
 func (c *Checker) nodeGone(e Event) {
 	if n, ok := c.nodes[e.Node.Name]; ok {
 		c.log(e, nodeName(n.Name), "gone, uid %s, with podCIDRs %v", n.UID, n.blocks)
@@ -224,7 +240,7 @@ func (c *Checker) checkServed(e Event, n *node) {
 	for _, o := range c.overlappers(n) {
 		rule, mine, its := Overlap, n.blocks, o.blocks
 		switch {
-		case !o.served && o.created.Revision > n.created.Revision:
+		case !o.served && o.created.Revision > n.created.Revision && (e.AsOf.IsZero() || !o.created.At.Before(e.AsOf.Add(-c.opts.Slack))):
 			// It may have come after the decision, and then nobody could know. One that is older than n itself was known: both
 			// come to the allocator in one stream, in this order.
 			c.summary.ForeignRaces++
@@ -235,9 +251,12 @@ func (c *Checker) checkServed(e Event, n *node) {
 		}
 		c.violate(e, rule, fmt.Sprintf("Node %s was served %v while Node %s has %v", n.Name, mine, o.Name, its), nodeName(n.Name), nodeName(o.Name))
 	}
+	if e.Other {
+		return
+	}
 	known := c.opts.ServiceRanges
 	for _, s := range c.services {
-		if e.At.Sub(s.since) > c.opts.Slack {
+		if e.decided().Sub(s.since) > c.opts.Slack {
 			known = slices.Concat(known, s.ranges)
 		}
 	}
@@ -256,12 +275,11 @@ func (c *Checker) checkSource(e Event, n *node) {
 		if !shaped(c.opts.Static, n.blocks) {
 			c.violate(e, OutsideRange, fmt.Sprintf("Node %s was served %v, which is not one block of each range", n.Name, n.blocks), involved...)
 		}
+	case c.justGone(e, n, source):
 	case !exists:
 		c.violate(e, NoSource, fmt.Sprintf("Node %s was served %v from %q, and there is no such ClusterCIDR", n.Name, n.blocks, source), involved...)
 	case !shaped(p.ranges, n.blocks):
 		c.violate(e, OutsideRange, fmt.Sprintf("Node %s was served %v, which is not one block of each range of %s", n.Name, n.blocks, source), involved...)
-	case !p.now().finalized:
-		c.violate(e, NoFinalizer, fmt.Sprintf("Node %s was served %v from %s, which has no finalizer", n.Name, n.blocks, source), involved...)
 	default:
 		lag, ever := c.sinceAllowed(e, p, n)
 		if ever && lag <= c.opts.Slack {
@@ -280,6 +298,13 @@ func (c *Checker) checkSource(e Event, n *node) {
 	}
 }
 
+// justGone reports whether the blocks come from a ClusterCIDR of this name that the writer may not have missed yet: one without its finalizer
+// goes at once.
+func (c *Checker) justGone(e Event, n *node, name string) bool {
+	p, ok := c.gone[name]
+	return ok && e.decided().Sub(p.at) <= c.opts.Slack && shaped(p.ranges, n.blocks) && p.matches(n.Node) && !p.now().finalized
+}
+
 // sinceAllowed returns how old a view of p or of n it takes, the older one of both, to give n these blocks; 0 if they may be given now.
 // Nodes and ClusterCIDRs come to the allocator as two streams, of which one can lag behind the other, so any version of p is held
 // against any labels of n.
@@ -295,10 +320,10 @@ func (c *Checker) sinceAllowed(e Event, p *pool, n *node) (lag time.Duration, ev
 			}
 			var age time.Duration
 			if v+1 < len(p.versions) {
-				age = e.At.Sub(p.versions[v+1].since)
+				age = max(0, e.decided().Sub(p.versions[v+1].since))
 			}
 			if l+1 < len(n.labels) {
-				age = max(age, e.At.Sub(n.labels[l+1].since))
+				age = max(age, e.decided().Sub(n.labels[l+1].since))
 			}
 			if !ever || age < lag {
 				lag, ever = age, true
@@ -356,12 +381,13 @@ func (c *Checker) poolGone(e Event) {
 	}
 	c.log(e, poolName(p.name), "gone, uid %s", p.uid)
 	delete(c.pools, p.name)
+	c.gone[p.name] = gonePool{p, e.At}
 	for _, n := range c.members(p) {
-		if !n.served && e.At.Sub(n.created.At) <= c.opts.Slack {
+		if !n.served && e.decided().Sub(n.created.At) <= c.opts.Slack {
 			continue // it was created with blocks of p at about the moment when p was found to be unused
 		}
-		if !n.served && !p.now().finalized {
-			continue // p was deleted before any manager had seen it
+		if !p.now().finalized {
+			continue // allocation does not wait for the finalizer
 		}
 		if !p.now().deleting && e.At.Sub(p.now().since) <= c.opts.Slack {
 			continue // the API server had begun to delete p before the finalizer was added, and does not look again

@@ -348,8 +348,17 @@ func TestHistories(t *testing.T) {
 			happens: func(h *history) {
 				h.pool("a", unfinalized)
 				h.join("n1", "a", "10.0.0.0/24")
+				h.removePool("a")
 			},
-			want: []Rule{NoFinalizer},
+		},
+		"a ClusterCIDR that went without its finalizer a moment ago": {
+			happens: func(h *history) {
+				h.pool("a", unfinalized)
+				h.node("n1")
+				h.removePool("a")
+				h.wait(time.Second)
+				h.serve("n1", "a", "10.0.0.0/24")
+			},
 		},
 		"a ClusterCIDR that was always disabled": {
 			happens: func(h *history) {

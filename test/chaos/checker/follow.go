@@ -61,6 +61,10 @@ type Event struct {
 	Revision int64
 	// At is when etcd told us.
 	At time.Time
+	// AsOf: whoever wrote this had seen everything that happened before. Zero: nothing is known about that, and At takes its place.
+	AsOf time.Time
+	// Other: podCIDRs that are new here are those of another allocator than the one that is judged.
+	Other bool
 	// Gone: the object was removed; it has its name only.
 	Gone        bool
 	Node        *corev1.Node

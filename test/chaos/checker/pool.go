@@ -95,9 +95,9 @@ func (p *pool) observe(e Event) error {
 		status:     cc.Status,
 		generation: cc.Generation,
 	}
-	if v.superseded = !p.flags && cc.Labels[networkingv1.LabelCreatedFromFlags] == "true" && strings.HasPrefix(cc.Name, fromFlags); v.superseded {
-		v.enabled = false
-	}
+	made := cc.Labels[networkingv1.LabelCreatedFromFlags] == "true" && strings.HasPrefix(cc.Name, fromFlags)
+	v.superseded = made && (!p.flags || !v.enabled && !v.deleting && cc.Annotations[networkingv1.AnnotationSuperseded] == "true")
+	v.enabled = v.enabled && !v.superseded
 	if n := len(p.versions) - 1; n >= 0 && p.versions[n].sameRules(v) {
 		v.since = p.versions[n].since
 		p.versions[n] = v

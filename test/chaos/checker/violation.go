@@ -25,8 +25,6 @@ const (
 	// NotAllowed: a Node was served from a ClusterCIDR that was disabled, being deleted, not for this Node or had these addresses
 	// excluded, for longer than the slack.
 	NotAllowed Rule = "not allowed"
-	// NoFinalizer: a Node was served from a ClusterCIDR that could vanish at any time.
-	NoFinalizer Rule = "no finalizer"
 	// GoneInUse: a ClusterCIDR is gone and a Node still holds a block from it.
 	GoneInUse Rule = "gone in use"
 	// LeftWaiting: at rest, a Node has no podCIDRs although it could have.

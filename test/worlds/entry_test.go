@@ -1,0 +1,103 @@
+package worlds
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/stored"
+)
+
+// config is one process. This file is all that knows the product.
+type config struct {
+	identity string
+	lease    string // its name; empty: no leader election
+	// network carries requests, and paused wraps what looks at the clocks for the last time before a request is sent.
+	network http.RoundTripper
+	paused  func(http.RoundTripper) http.RoundTripper
+	// clocks are the wall clock, the boot clock and the monotonic clock.
+	clocks func() (wall time.Time, boot, monotonic time.Duration)
+	flags  *networkingv1.ClusterCIDRSpec // what --cluster-cidr and so on stand for; nil: not set
+	// takeover is --node-ipam-takeover-delay.
+	takeover time.Duration
+	workers  int
+	// early: the informers run before the process leads, as in a cloud-controller-manager.
+	early bool
+	// leads is called when the process leads.
+	leads func()
+}
+
+// run runs a process until ctx ends or it loses its Lease.
+func run(ctx context.Context, c config) error {
+	rest := &rest.Config{Host: "http://api.test", Transport: c.network, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"}}
+	rest.Wrap(lease.Transport)
+	rest.Wrap(c.paused)
+	clocks := func() (time.Time, time.Duration, time.Duration) {
+		wall, boot, monotonic := c.clocks()
+		return wall, monotonic, boot - monotonic
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	client := kubernetes.NewForConfigOrDie(rest)
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(stored.StripManagedFields))
+	watches := &health.Watches{}
+	watches.Nodes(factory)
+	watches.ServiceCIDRs(factory)
+	if c.early {
+		factory.Core().V1().Nodes().Informer()
+		factory.Networking().V1().ServiceCIDRs().Informer()
+		factory.Start(ctx.Done())
+	}
+	lead := func(ctx context.Context, fence *lease.Fence) error {
+		c.leads()
+		cfg := nodeipam.Config{
+			Client: client, ClusterCIDRClient: versioned.NewForConfigOrDie(rest), Dynamic: dynamic.NewForConfigOrDie(rest),
+			Nodes: factory.Core().V1().Nodes(), ServiceCIDRs: factory.Networking().V1().ServiceCIDRs(), Watches: watches,
+			FromFlags: c.flags, PrimaryFamily: ipam.IPv4, Workers: c.workers, Fence: fence, Term: fence, LeaseOfItsOwn: true, TakeoverDelay: c.takeover,
+		}
+		err := wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (_ bool, err error) {
+			cfg.NodesAsOf, err = fresh.ReadNodes(ctx, client)
+			return err == nil, nil
+		})
+		if err != nil {
+			return nil // ctx has ended
+		}
+		controller, err := nodeipam.New(cfg)
+		if err != nil {
+			return err
+		}
+		factory.Start(ctx.Done())
+		controller.Run(ctx)
+		return controller.Err()
+	}
+	if c.lease == "" {
+		fence := lease.UnelectedWithClocks(clocks)
+		defer fence.Close()
+		return lead(ctx, fence)
+	}
+	namespace, name, _ := strings.Cut(c.lease, "/")
+	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, name, resourcelock.ResourceLockConfig{Identity: c.identity}, rest, 10*time.Second)
+	if err != nil {
+		return err
+	}
+	return lease.LeadWithClocks(ctx, leaderelection.LeaderElectionConfig{
+		Lock: lock, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second, ReleaseOnCancel: true,
+		Callbacks: leaderelection.LeaderCallbacks{OnStoppedLeading: func() {}},
+	}, clocks, lead)
+}
