@@ -50,6 +50,9 @@ type fault struct {
 	refused, answered int
 }
 
+// look is how often what stands still looks whether it may go on, because a test may end that early.
+const look = 100 * time.Millisecond
+
 var errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
 
 // sleep reports false if ctx ended before.
@@ -85,7 +88,7 @@ func (l *link) waitRunning() {
 		if d <= 0 {
 			return
 		}
-		time.Sleep(d)
+		time.Sleep(min(d, look))
 	}
 }
 
@@ -201,20 +204,22 @@ func (l *link) tried(t *try, answered bool) {
 
 // connect returns an error if the process does not reach the API server.
 func (l *link) connect(ctx context.Context) error {
-	var refuses bool
-	var silent time.Duration
-	l.do(func() { refuses, silent = l.dead || time.Now().Before(l.refusing), time.Until(l.silent) })
-	switch {
-	case silent > 0:
-		if !sleep(ctx, silent) {
-			return ctx.Err()
+	for silent := false; ; silent = true {
+		var refuses bool
+		var d time.Duration
+		l.do(func() { refuses, d = l.dead || time.Now().Before(l.refusing), time.Until(l.silent) })
+		switch {
+		case d > 0:
+			if !sleep(ctx, min(d, look)) {
+				return ctx.Err()
+			}
+		case refuses || silent:
+			sleep(ctx, 5*time.Millisecond)
+			return errRefused
+		default:
+			return nil
 		}
-		return errRefused
-	case refuses:
-		sleep(ctx, 5*time.Millisecond)
-		return errRefused
 	}
-	return nil
 }
 
 // carry brings a request to the server, where it is carried out.

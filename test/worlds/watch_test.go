@@ -148,7 +148,7 @@ func (s *stream) write(b []byte) bool {
 			return err == nil
 		}
 		select {
-		case <-time.After(still):
+		case <-time.After(min(still, look)):
 		case <-s.cut:
 			s.out.CloseWithError(io.ErrUnexpectedEOF)
 			return false

@@ -22,10 +22,12 @@ import (
 )
 
 var (
-	seeds    = flag.Int64("worlds.seeds", 5, "the number of random worlds")
-	only     = flag.Int64("worlds.seed", 0, "the seed of the only world to run, with its whole history (-v); 0: the first -worlds.seeds ones")
-	lastOnly = 400 // lines of the history of a world that ends badly
+	seeds = flag.Int64("worlds.seeds", 5, "the number of random worlds")
+	only  = flag.Int64("worlds.seed", 0, "the seed of the only world to run, with its whole history (-v); 0: the first -worlds.seeds ones")
 )
+
+// lastLines is how much is printed of the history of a world that ends badly, without -worlds.seed.
+const lastLines = 400
 
 // user and stock write beside the product: users, and an allocator of another make.
 const (
@@ -80,7 +82,7 @@ func inWorld(t *testing.T, seed int64, f func(*world)) {
 		}
 		if history := j.history; len(wrong) > 0 || *only != 0 {
 			if *only == 0 {
-				history = history[max(0, len(history)-lastOnly):]
+				history = history[max(0, len(history)-lastLines):]
 			}
 			t.Logf("seed %d, %d violations; %s; the history:\n%s", seed, len(wrong), j.history[0], strings.Join(history, "\n"))
 		}
@@ -149,15 +151,17 @@ func (w *world) end(l *link) {
 
 // kill is kill -9.
 func (w *world) kill(r *replica) {
-	w.judge.logf("KILL %s", r.process)
-	w.do(func() { w.end(r.link) })
+	w.do(func() {
+		w.judge.logf("KILL %s", r.process)
+		w.end(r.link)
+	})
 	r.cancel()
 	w.replicas = slices.DeleteFunc(w.replicas, func(o *replica) bool { return o == r })
 }
 
 // stop is a shutdown. It returns when the process has ended.
 func (w *world) stop(r *replica) {
-	w.judge.logf("STOP %s", r.process)
+	w.do(func() { w.judge.logf("STOP %s", r.process) })
 	r.cancel()
 	<-r.done
 	w.do(func() { w.end(r.link) })
