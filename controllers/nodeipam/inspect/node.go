@@ -65,20 +65,22 @@ func (c *Cluster) Nodes() []NodeStatus {
 	}
 	all := make([]NodeStatus, 0, len(c.byName))
 	for _, name := range slices.Sorted(maps.Keys(c.byName)) {
-		node := c.byName[name]
-		all = append(all, c.node(node, func(*v1.Node) []string { return memberOf[node] }))
+		s := c.node(c.byName[name])
+		if s.State == Allocated {
+			s.ClusterCIDRs = memberOf[c.byName[name]]
+		}
+		all = append(all, s)
 	}
 	return all
 }
 
-// node returns what a Node has; belongsTo returns the names of the ClusterCIDRs that a Node with podCIDRs belongs to.
-func (c *Cluster) node(node *v1.Node, belongsTo func(*v1.Node) []string) NodeStatus {
+// node returns what a Node has, without the ClusterCIDRs that a Node with podCIDRs belongs to.
+func (c *Cluster) node(node *v1.Node) NodeStatus {
 	c.settle()
 	s := NodeStatus{Node: node.Name, UID: node.UID, Findings: c.findings(node)}
 	if clustercidr.ShowsPodCIDRs(node) {
 		s.State = Allocated
 		s.PodCIDRs, _ = clustercidr.PodCIDRsOf(node)
-		s.ClusterCIDRs = belongsTo(node)
 		return s
 	}
 	var from string
