@@ -2,12 +2,11 @@ package worlds
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -15,13 +14,11 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
-	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/fresh"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
-	"github.com/multicidr/controller-manager/controllers/nodeipam/stored"
 )
 
 // config is one process. This file is all that knows the product.
@@ -48,46 +45,33 @@ func run(ctx context.Context, c config) error {
 	rest := &rest.Config{Host: "http://api.test", Transport: c.network, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"}}
 	rest.Wrap(lease.Transport)
 	rest.Wrap(c.paused)
-	clocks := func() (time.Time, time.Duration, time.Duration) {
-		wall, boot, monotonic := c.clocks()
-		return wall, monotonic, boot - monotonic
-	}
+	clocks := lease.Clocks{Read: c.clocks}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	client := kubernetes.NewForConfigOrDie(rest)
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(stored.StripManagedFields))
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(nodeipam.WithoutManagedFields))
 	watches := &health.Watches{}
-	watches.Nodes(factory)
-	watches.ServiceCIDRs(factory)
+	if err := errors.Join(watches.Follow("Nodes", factory.Core().V1().Nodes().Informer()), watches.Follow("ServiceCIDRs", factory.Networking().V1().ServiceCIDRs().Informer())); err != nil {
+		return err
+	}
 	if c.early {
-		factory.Core().V1().Nodes().Informer()
-		factory.Networking().V1().ServiceCIDRs().Informer()
 		factory.Start(ctx.Done())
 	}
 	lead := func(ctx context.Context, fence *lease.Fence) error {
 		c.leads()
-		cfg := nodeipam.Config{
-			Client: client, ClusterCIDRClient: versioned.NewForConfigOrDie(rest), Dynamic: dynamic.NewForConfigOrDie(rest),
-			Nodes: factory.Core().V1().Nodes(), ServiceCIDRs: factory.Networking().V1().ServiceCIDRs(), Watches: watches,
-			FromFlags: c.flags, PrimaryFamily: ipam.IPv4, Workers: c.workers, Fence: fence, Term: fence, LeaseOfItsOwn: true, TakeoverDelay: c.takeover,
-		}
-		err := wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (_ bool, err error) {
-			cfg.NodesAsOf, err = fresh.ReadNodes(ctx, client)
-			return err == nil, nil
+		controller, err := nodeipam.New(nodeipam.Config{
+			Client: client, ClusterCIDRClient: versioned.NewForConfigOrDie(rest),
+			Nodes: factory.Core().V1().Nodes(), ServiceCIDRs: factory.Networking().V1().ServiceCIDRs(), StartInformers: factory.Start, Watches: watches,
+			FromFlags: c.flags, PrimaryFamily: ipam.IPv4, Workers: c.workers, Fence: fence, TakeoverDelay: c.takeover,
 		})
-		if err != nil {
-			return nil // ctx has ended
-		}
-		controller, err := nodeipam.New(cfg)
 		if err != nil {
 			return err
 		}
-		factory.Start(ctx.Done())
 		controller.Run(ctx)
-		return controller.Err()
+		return nil
 	}
 	if c.lease == "" {
-		fence := lease.UnelectedWithClocks(clocks)
+		fence := lease.Unelected(clocks)
 		defer fence.Close()
 		return lead(ctx, fence)
 	}
@@ -96,7 +80,7 @@ func run(ctx context.Context, c config) error {
 	if err != nil {
 		return err
 	}
-	return lease.LeadWithClocks(ctx, leaderelection.LeaderElectionConfig{
+	return lease.Lead(ctx, leaderelection.LeaderElectionConfig{
 		Lock: lock, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second, ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{OnStoppedLeading: func() {}},
 	}, clocks, lead)

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 )
 
 // TestWorlds runs whole processes, with client-go's informers, elector, queues and clients, against a small API server. Time is simulated, so
@@ -35,9 +35,9 @@ type settings struct {
 
 // setFlags sets those of the processes that are started from now on.
 func (w *world) setFlags(set settings) {
-	all := []*networkingv1.ClusterCIDRSpec{
-		{IPv4: "10.0.1.0/26", PerNodeHostBits: 4}, nil,
-		{IPv4: "10.0.0.128/25", IPv6: "fd00:1::/120", PerNodeHostBits: 4},
+	all := []fromflags.Flags{
+		{Allocate: true, ClusterCIDR: "10.0.1.0/26", NodeMaskSize: 28}, {},
+		{Allocate: true, ClusterCIDR: "10.0.0.128/25,fd00:1::/120", NodeMaskSizeIPv4: 28, NodeMaskSizeIPv6: 124},
 	}
 	w.do(func() {
 		switch set.flags {

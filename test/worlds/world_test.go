@@ -17,7 +17,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 
-	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/test/chaos/checker"
 )
 
@@ -47,7 +47,7 @@ type world struct {
 
 	// Of all processes that are started from now on:
 	lease    string // empty: no leader election
-	flags    *networkingv1.ClusterCIDRSpec
+	flags    fromflags.Flags
 	takeover time.Duration
 	workers  int
 	early    bool

@@ -93,6 +93,16 @@ func (s *State) reasonFor(object *v1.Node) (reason Reason, none bool) {
 	return notSelected, false
 }
 
+// NeedsNothing returns the name of the ClusterCIDR with allocation None that ends the search for a Node; empty if there is none.
+func (s *State) NeedsNothing(object *v1.Node) string {
+	for p := range s.candidates.Of(object) {
+		if p.State == ipam.None {
+			return p.Name
+		}
+	}
+	return ""
+}
+
 // countPending counts pending Nodes by reason.
 func (s *State) countPending() map[Reason]int {
 	counts := map[Reason]int{}

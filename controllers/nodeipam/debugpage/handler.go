@@ -16,7 +16,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/inspect"
 )
 
-// Source is where the page is from. All functions may be called at once.
+// Source is where the page is from. Its functions are safe for concurrent use.
 type Source struct {
 	Controller string // the controller's name
 	Time       func() time.Time

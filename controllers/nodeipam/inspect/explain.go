@@ -90,8 +90,9 @@ func (c *Cluster) create(name string, labels map[string]string) *v1.Node {
 }
 
 func (c *Cluster) explain(node *v1.Node) Explanation {
-	e := Explanation{NodeStatus: c.node(node, c.belongsTo), Labels: node.Labels, Candidates: []Candidate{}, Others: []Other{}}
+	e := Explanation{NodeStatus: c.node(node), Labels: node.Labels, Candidates: []Candidate{}, Others: []Other{}}
 	if e.State == Allocated {
+		e.ClusterCIDRs = c.belongsTo(node)
 		e.Named = slices.Equal(e.ClusterCIDRs, []string{node.Annotations[networkingv1.AnnotationClusterCIDR]})
 		e.Writer = node.Annotations[networkingv1.AnnotationLeaseHolder]
 	}

@@ -24,6 +24,8 @@ const (
 	Pending NodeState = "Pending"
 	// Deleting: the Node shows none and is being deleted, so it gets none.
 	Deleting NodeState = "Deleting"
+	// None: a ClusterCIDR with allocation None selects the Node, so it needs no podCIDRs.
+	None NodeState = "None"
 )
 
 // NodeStatus is what one Node has.
@@ -65,20 +67,22 @@ func (c *Cluster) Nodes() []NodeStatus {
 	}
 	all := make([]NodeStatus, 0, len(c.byName))
 	for _, name := range slices.Sorted(maps.Keys(c.byName)) {
-		node := c.byName[name]
-		all = append(all, c.node(node, func(*v1.Node) []string { return memberOf[node] }))
+		s := c.node(c.byName[name])
+		if s.State == Allocated {
+			s.ClusterCIDRs = memberOf[c.byName[name]]
+		}
+		all = append(all, s)
 	}
 	return all
 }
 
-// node returns what a Node has; belongsTo returns the names of the ClusterCIDRs that a Node with podCIDRs belongs to.
-func (c *Cluster) node(node *v1.Node, belongsTo func(*v1.Node) []string) NodeStatus {
+// node returns what a Node has, without the ClusterCIDRs that a Node with podCIDRs belongs to.
+func (c *Cluster) node(node *v1.Node) NodeStatus {
 	c.settle()
 	s := NodeStatus{Node: node.Name, UID: node.UID, Findings: c.findings(node)}
 	if pool.ShowsPodCIDRs(node) {
 		s.State = Allocated
 		s.PodCIDRs, _ = pool.PodCIDRsOf(node)
-		s.ClusterCIDRs = belongsTo(node)
 		return s
 	}
 	var from string
@@ -89,6 +93,8 @@ func (c *Cluster) node(node *v1.Node, belongsTo func(*v1.Node) []string) NodeSta
 		s.State, s.ClusterCIDRs, s.Reason, s.Message = Reserved, []string{from}, "", ""
 	case node.DeletionTimestamp != nil:
 		s.State, s.Reason, s.Message = Deleting, "", "The Node is being deleted, so it gets no podCIDRs."
+	case s.Message == "" && c.state.NeedsNothing(node) != "":
+		s.State, s.Reason, s.Message = None, "", "ClusterCIDR "+c.state.NeedsNothing(node)+" has allocation None: this Node needs no podCIDRs."
 	case s.Message == "":
 		s.State, s.Reason, s.Message = Pending, "NotSeen", "The controller has not looked at this Node yet."
 	default:

@@ -232,7 +232,7 @@ func btoi(b bool) int {
 
 // outcome is what a Node without podCIDRs gets.
 func (c *Cluster) outcome(node *v1.Node) PlannedNode {
-	s := c.node(node, c.belongsTo)
+	s := c.node(node)
 	row := PlannedNode{Node: s.Node, PodCIDRs: s.PodCIDRs, ClusterCIDR: strings.Join(s.ClusterCIDRs, "")}
 	if s.State == Pending {
 		row.Message = s.Message

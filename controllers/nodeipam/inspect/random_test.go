@@ -93,7 +93,7 @@ func TestRandomClusters(t *testing.T) {
 		}
 		c := New(objects)
 		s := c.Status()
-		if n := s.Nodes; n.Total != len(objects.Nodes) || n.Allocated+n.Reserved+n.Pending+n.Deleting != n.Total {
+		if n := s.Nodes; n.Total != len(objects.Nodes) || n.Allocated+n.Reserved+n.Pending+n.Deleting+n.None != n.Total {
 			fail("the Nodes do not add up: %+v", n)
 		}
 		for _, cc := range s.ClusterCIDRs {

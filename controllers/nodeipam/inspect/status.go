@@ -24,6 +24,7 @@ type NodeCounts struct {
 	Reserved  int `json:"reserved"`
 	Pending   int `json:"pending"`
 	Deleting  int `json:"deleting"`
+	None      int `json:"none"` // need no podCIDRs
 	// OutOfRange have podCIDRs in no ClusterCIDR. Conflicting share addresses with another Node or a service range.
 	OutOfRange  []string `json:"outOfRange,omitempty"`
 	Conflicting []string `json:"conflicting,omitempty"`
@@ -95,6 +96,8 @@ func (n *NodeCounts) count(node *NodeStatus) {
 		n.Pending++
 	case Deleting:
 		n.Deleting++
+	case None:
+		n.None++
 	}
 	if node.has(outOfRange) {
 		n.OutOfRange = append(n.OutOfRange, node.Node)
