@@ -14,6 +14,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/metrics"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
+	"github.com/multicidr/controller-manager/controllers/queues"
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
@@ -21,7 +22,7 @@ const (
 	// walk is the key of a walk over all pending Nodes. No Node has this name.
 	walk = ""
 	// notKeptRetry is after how long podCIDRs are sent again that the API server confirmed and does not have.
-	notKeptRetry = 5 * time.Second
+	notKeptRetry = queues.RetryMax
 )
 
 // syncNode advances one Node: what the state says is next, at most one request, and what its answer means.

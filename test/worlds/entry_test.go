@@ -30,7 +30,7 @@ type config struct {
 	paused  func(http.RoundTripper) http.RoundTripper
 	// clocks are the wall clock, the boot clock and the monotonic clock.
 	clocks func() (wall time.Time, boot, monotonic time.Duration)
-	flags  *networkingv1.ClusterCIDRSpec // what --cluster-cidr and so on stand for; nil: not set
+	flags  fromflags.Flags
 	// takeover is --node-ipam-takeover-delay.
 	takeover time.Duration
 	workers  int

@@ -32,7 +32,7 @@ type link struct {
 	sentLate bool
 	// ahead is how much the boot clock has gained on the monotonic one.
 	ahead time.Duration
-	shown map[string]int64 // the revision that watches have shown, by resource
+	shown map[string][]mark // the revisions that watches have shown, and when, by resource
 	tries map[string]*try
 }
 
@@ -126,6 +126,8 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // exchange sends a request and waits for the answer.
 func (l *link) exchange(ctx context.Context, req request) (code int, body []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 45*time.Second) // A connection that says nothing is given up: HTTP/2 pings it.
+	defer cancel()
 	w, f, t := l.send(req)
 	defer func() { l.do(func() { l.tried(t, err == nil && code < 500) }) }()
 	type result struct {
@@ -248,12 +250,39 @@ func (l *link) carry(req request, w write, f fault) (int, []byte) {
 	return code, body
 }
 
+// mark is a revision that a watch has shown.
+type mark struct {
+	at       time.Time
+	revision int64
+}
+
+// digests is how long a process may take from what a watch shows to what its handlers know: in no time, but after others of its goroutines.
+const digests = 100 * time.Millisecond
+
+// show notes that a watch has shown a revision. The caller holds the lock.
+func (l *link) show(resource string, revision int64) {
+	marks := l.shown[resource]
+	if n := len(marks); n == 0 || marks[n-1].revision < revision {
+		l.shown[resource] = append(marks, mark{time.Now(), revision})
+	}
+}
+
+// digested returns the revision that the process knows of. The caller holds the lock.
+func (l *link) digested(resource string) (revision int64) {
+	for _, m := range l.shown[resource] {
+		if time.Since(m.at) >= digests {
+			revision = m.revision
+		}
+	}
+	return revision
+}
+
 // asOf returns until when the process has seen everything. The caller holds the lock.
 func (l *link) asOf() time.Time {
 	asOf := time.Now()
 	for _, resource := range []string{nodes, clusterCIDRs, serviceCIDRs} {
 		log := l.log[resource]
-		if unseen := l.after(resource, l.shown[resource]); unseen < len(log) && log[unseen].at.Before(asOf) {
+		if unseen := l.after(resource, l.digested(resource)); unseen < len(log) && log[unseen].at.Before(asOf) {
 			asOf = log[unseen].at
 		}
 	}

@@ -350,7 +350,6 @@ func TestReplacedDuringOutage(t *testing.T) {
 				w.pool("a", "10.2.0.0/24", 8, "a")
 				w.node("n1", "a=1")
 				w.served(90*time.Second, "n1")
-				w.inRange("n1", "10.2.0.0/24")
 				w.served(2*time.Second, w.node("n2", "b=1"))
 				w.settle(10 * time.Second)
 			})

@@ -250,7 +250,7 @@ func parse(r *http.Request, body []byte) request {
 }
 
 func failed(code int, format string, args ...any) *metav1.Status {
-	status := &apierrors.NewGenericServerResponse(code, "", schema.GroupResource{}, "", "", 0, true).ErrStatus
+	status := &apierrors.NewGenericServerResponse(code, "", schema.GroupResource{}, "", "", 0, false).ErrStatus
 	if code == http.StatusGone {
 		status = &apierrors.NewResourceExpired("").ErrStatus
 	}

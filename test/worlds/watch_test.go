@@ -58,7 +58,7 @@ func (l *link) watch(r *http.Request, req request) (*http.Response, error) {
 	s := &stream{link: l, resource: req.resource, cut: make(chan struct{}), out: out, at: from}
 	l.streams[s] = true
 	if !begins {
-		l.shown[req.resource] = max(l.shown[req.resource], from)
+		l.show(req.resource, from)
 	}
 	go s.run(ctx, first, lasts)
 	response := answer(r, http.StatusOK, nil)
@@ -157,7 +157,10 @@ func (s *stream) write(b []byte) bool {
 }
 
 func (s *stream) showed(revision int64) {
-	s.do(func() { s.at, s.shown[s.resource] = revision, max(s.shown[s.resource], revision) })
+	s.do(func() {
+		s.at = revision
+		s.show(s.resource, revision)
+	})
 }
 
 // next returns the events that are due, up to a revision. Otherwise the next one comes with the next change, or later.

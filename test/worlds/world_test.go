@@ -68,7 +68,7 @@ func inWorld(t *testing.T, seed int64, f func(*world)) {
 	klog.SetLogger(logr.Discard())
 	utilruntime.ErrorHandlers = nil
 	synctest.Test(t, func(t *testing.T) {
-		j := newJudge(checker.Options{Slack: slack, Lease: "controller", Flags: true})
+		j := newJudge(checker.Options{Unlisted: time.Minute, Slack: slack, Lease: "controller", Flags: true})
 		w := &world{server: newServer(seed, j), t: t, lease: "kube-system/controller", takeover: 20 * time.Second, workers: 10}
 		f(w)
 		wrong := j.verdict()
@@ -112,7 +112,7 @@ func (w *world) newLink(earlier *link) *link {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.started++
-	l := &link{server: w.server, process: fmt.Sprintf("p%d", w.started), lease: w.lease, shown: map[string]int64{}, tries: map[string]*try{}}
+	l := &link{server: w.server, process: fmt.Sprintf("p%d", w.started), lease: w.lease, shown: map[string][]mark{}, tries: map[string]*try{}}
 	_, l.lease, _ = strings.Cut(w.lease, "/")
 	if earlier != nil {
 		l.refusing, l.silent, l.slow, l.ahead = earlier.refusing, earlier.silent, earlier.slow, earlier.ahead

@@ -165,7 +165,9 @@ func (s *State) shown(n *node, object *v1.Node, read pool.Reading, isNew bool) (
 	held := s.ledger.Held(ownerOf(n.uid))
 	own := n.state >= Sent && sameBlocks(held, read.Blocks)
 	seen.ByOther = s.started && !isNew && n.state != Assigned && !own
-	s.leave(n)
+	if s.leave(n); s.started && n.state == Sent {
+		s.touch(held...) // What is shown of a disabled ClusterCIDR may wait for this.
+	}
 	n.state, n.answered, n.unansweredUntil, n.refused, n.heldBack = Assigned, "", time.Time{}, false, false
 	if n.pool, n.poolID = object.Annotations[networkingv1.AnnotationClusterCIDR], ""; !s.started || len(read.Unreadable) > 0 {
 		n.object = object

@@ -25,6 +25,9 @@ type Options struct {
 	ServiceRanges []netip.Prefix
 	// Slack is how long before its revision, or before Event.AsOf, a decision may have been made: retries, and watches that lag.
 	Slack time.Duration
+	// Unlisted is for how long nobody need know of a Node that somebody creates with podCIDRs: out of scope during an outage, because a list after
+	// it shows Nodes in no order.
+	Unlisted time.Duration
 	// Lease is the name of the leader lease, for the histories and for the count of leaders.
 	Lease string
 	// Flags: managers have flags that become a ClusterCIDR, and may have others than the one that led before. Otherwise such a ClusterCIDR is
@@ -49,10 +52,10 @@ type Checker struct {
 	begin      time.Time
 	nodes      map[string]*node
 	pools      map[string]*pool
-	gone       map[string]gonePool // the last one of each name
-	services   map[string]service  // by the ServiceCIDR's name
-	holder     string              // of the lease
-	history    map[string][]line   // by object
+	gone       map[string][]gonePool // all of each name
+	services   map[string]service    // by the ServiceCIDR's name
+	holder     string                // of the lease
+	history    map[string][]line     // by object
 	notes      []line
 	violations []finding
 	summary    Summary
@@ -104,7 +107,7 @@ type labelled struct {
 
 // New returns a Checker that has seen nothing yet.
 func New(opts Options) *Checker {
-	return &Checker{opts: opts, begin: time.Now(), nodes: map[string]*node{}, pools: map[string]*pool{}, gone: map[string]gonePool{}, services: map[string]service{}, history: map[string][]line{}}
+	return &Checker{opts: opts, begin: time.Now(), nodes: map[string]*node{}, pools: map[string]*pool{}, gone: map[string][]gonePool{}, services: map[string]service{}, history: map[string][]line{}}
 }
 
 // Observe takes the next event.
@@ -246,6 +249,10 @@ func (c *Checker) checkServed(e Event, n *node) {
 			c.summary.ForeignRaces++
 			c.log(e, nodeName(n.Name), "overlaps Node %s, created with %v while this one waited", o.Name, its)
 			continue
+		case !o.served && e.At.Sub(o.created.At) <= c.opts.Unlisted:
+			c.summary.ForeignRaces++
+			c.log(e, nodeName(n.Name), "overlaps Node %s, created with %v during an outage", o.Name, its)
+			continue
 		case o.DeletionTimestamp != nil:
 			rule = EarlyReuse
 		}
@@ -301,8 +308,9 @@ func (c *Checker) checkSource(e Event, n *node) {
 // justGone reports whether the blocks come from a ClusterCIDR of this name that the writer may not have missed yet: one without its finalizer
 // goes at once.
 func (c *Checker) justGone(e Event, n *node, name string) bool {
-	p, ok := c.gone[name]
-	return ok && e.decided().Sub(p.at) <= c.opts.Slack && shaped(p.ranges, n.blocks) && p.matches(n.Node) && !p.now().finalized
+	return slices.ContainsFunc(c.gone[name], func(p gonePool) bool {
+		return e.decided().Sub(p.at) <= c.opts.Slack && shaped(p.ranges, n.blocks) && p.matches(n.Node) && !p.now().finalized
+	})
 }
 
 // sinceAllowed returns how old a view of p or of n it takes, the older one of both, to give n these blocks; 0 if they may be given now.
@@ -381,7 +389,7 @@ func (c *Checker) poolGone(e Event) {
 	}
 	c.log(e, poolName(p.name), "gone, uid %s", p.uid)
 	delete(c.pools, p.name)
-	c.gone[p.name] = gonePool{p, e.At}
+	c.gone[p.name] = append(c.gone[p.name], gonePool{p, e.At})
 	for _, n := range c.members(p) {
 		if !n.served && e.decided().Sub(n.created.At) <= c.opts.Slack {
 			continue // it was created with blocks of p at about the moment when p was found to be unused
