@@ -309,7 +309,7 @@ func (c *Checker) checkSource(e Event, n *node) {
 // goes at once.
 func (c *Checker) justGone(e Event, n *node, name string) bool {
 	return slices.ContainsFunc(c.gone[name], func(p gonePool) bool {
-		return e.decided().Sub(p.at) <= c.opts.Slack && shaped(p.ranges, n.blocks) && p.matches(n.Node) && !p.now().finalized
+		return e.decided().Sub(p.at) <= c.opts.Slack && shaped(p.ranges, n.blocks) && slices.ContainsFunc(n.labels, func(l labelled) bool { return p.matches(l.Node) }) && !p.now().finalized
 	})
 }
 
