@@ -65,6 +65,9 @@ func (o *Options) Validate() []error {
 
 // Build returns the controller. cfg has the informers and the fence; Build adds clients and the values of flags.
 func (o *Options) Build(config *rest.Config, flags fromflags.Flags, cfg nodeipam.Config) (_ *nodeipam.Controller, err error) {
+	if _, err := flags.Spec(); err != nil {
+		return nil, err
+	}
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // In client-go, 0 means the default of 5. The limit is the controller's own, which waits for it before it decides.
 	if o.qps > 0 {
