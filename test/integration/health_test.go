@@ -123,7 +123,7 @@ func TestHealthAfterTheStart(t *testing.T) {
 
 	t.Run("statuses may not be written", func(t *testing.T) {
 		const cannot = `"Cannot write: the API server forbids it: apply manifests/rbac, or run helm upgrade if the Helm chart is used" err="apply status of ClusterCIDR `
-		const again = `"Can write again" kind="status of ClusterCIDR"`
+		const again = `"Can write again" logger="multi-cidr-node-ipam-controller" kind="status of ClusterCIDR"`
 		cannotBefore, againBefore := c.timesSaid(t, cannot), c.timesSaid(t, again) // when all permissions were missing
 		c.forbidPatch(t, "clustercidrs/status")
 		since, err := c.mark()
