@@ -54,7 +54,8 @@ func TestStartsWithoutCRDAndRBAC(t *testing.T) {
 	if err := cp.Apply(ctx, "../../manifests/crds"); err != nil {
 		t.Fatal(err)
 	}
-	if err := createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}); err != nil {
+	// The API server serves a CRD a moment after it has taken it.
+	if err := eventually(patience, func(context.Context) error { return createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}) }); err != nil {
 		t.Fatal(err)
 	}
 	if err := served(c, []string{"n1", "10.0.0.0/24", "by", "a"}); err != nil {

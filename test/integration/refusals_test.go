@@ -151,7 +151,7 @@ func writesFail(t *testing.T, p program) {
 			t.Fatal(err)
 		}
 		over(t, "b1", "b2", "b3")
-		c.saidOnce(t, `"Can write again" kind="Node"`)
+		c.saidOnce(t, `"Can write again"`)
 	})
 
 	t.Run("a policy refuses one Node", func(t *testing.T) {

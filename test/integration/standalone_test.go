@@ -38,7 +38,7 @@ func TestStandaloneHealth(t *testing.T) {
 	const controllerPath = "/readyz/multi-cidr-node-ipam-controller"
 	for _, step := range []struct{ logs, apply string }{
 		{`"node-ipam-controller\" is forbidden`, "standalone-rbac.yaml"},
-		{"Nodes cannot be read: if that is forbidden, apply manifests/rbac, or run helm upgrade if the Helm chart is used", "../../manifests/rbac"},
+		{"the controller may not read ClusterCIDRs: apply manifests/rbac, or run helm upgrade if the Helm chart is used", "../../manifests/rbac"},
 		{"the CustomResourceDefinition of ClusterCIDR is not installed: apply manifests/crds", "../../manifests/crds"},
 	} {
 		if err := errors.Join(p.says(step.logs), p.answers("/readyz", 500, "readyz check failed"), p.answers("/healthz", 200, "ok")); err != nil {
