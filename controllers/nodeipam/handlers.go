@@ -54,8 +54,11 @@ func (c *Controller) seeNode(node *v1.Node) {
 		utilruntime.HandleError(fmt.Errorf("node %s: %w", node.Name, seen.Unread))
 	case seen.NotKept:
 		c.notKept(node.Name)
-	case seen.ByOther && node.Annotations[networkingv1.AnnotationLeaseHolder] != c.identity:
-		c.writtenByOther(node)
+	case seen.First:
+		// podCIDRs without a name are this process's own if it sent them: a policy then removes annotations.
+		if by := node.Annotations[networkingv1.AnnotationLeaseHolder]; by != c.identity && (by != "" || !seen.Own) {
+			c.writtenByOther(node)
+		}
 	}
 	if pool.ShowsPodCIDRs(node) {
 		c.nodeQueue.Forget(node.Name)

@@ -86,7 +86,7 @@ func TestTakeover(t *testing.T) {
 	}
 
 	for name, want := range map[string][]string{
-		"next":        {"10.0.1.0/24", "by", "plain"},
+		"next":        {"10.0.3.0/24", "by", "plain"}, // behind the youngest Node
 		"next-dual":   {"10.1.2.0/24", "fd00:1::200/120", "by", "dual"},
 		"next-edited": {"10.4.0.0/24", "by", "edited"},
 	} {
@@ -95,7 +95,7 @@ func TestTakeover(t *testing.T) {
 		}
 	}
 	// going gives nothing any more, so the fall-back serves what selects it.
-	if err := errors.Join(createNode(c, []string{"next-going", "p=z"}), served(c, []string{"next-going", "10.0.3.0/24", "by", "plain"})); err != nil {
+	if err := errors.Join(createNode(c, []string{"next-going", "p=z"}), served(c, []string{"next-going", "10.0.1.0/24", "by", "plain"})); err != nil {
 		t.Error(err)
 	}
 	if diff := cmp.Diff(before, c.nodesAndRanges(t)); diff != "" {

@@ -113,8 +113,8 @@ type Seen struct {
 	Work bool
 	// NotKept: the API server confirmed podCIDRs that this newer version of the Node does not have.
 	NotKept bool
-	// ByOther: the Node has podCIDRs now, had none before, and these were not sent for it.
-	ByOther bool
+	// First: the Node shows podCIDRs, and was seen without before. Own: these were sent for it.
+	First, Own bool
 	// Unread: the Node could not be read, so nothing was recorded.
 	Unread error
 }
@@ -163,8 +163,8 @@ func (s *State) Observe(object *v1.Node) (seen Seen) {
 // shown records the podCIDRs of a Node.
 func (s *State) shown(n *node, object *v1.Node, read pool.Reading, isNew bool) (seen Seen) {
 	held := s.ledger.Held(ownerOf(n.uid))
-	own := n.state >= Sent && sameBlocks(held, read.Blocks)
-	seen.ByOther = s.started && !isNew && n.state != Assigned && !own
+	seen.Own = n.state >= Sent && sameBlocks(held, read.Blocks)
+	seen.First = s.started && !isNew && (n.state != Assigned || n.answered != "")
 	if s.leave(n); s.started && n.state == Sent {
 		s.touch(held...) // What is shown of a disabled ClusterCIDR may wait for this.
 	}
