@@ -166,7 +166,7 @@ func (s *State) Stored(name string, uid types.UID, version string) (kept bool) {
 	if n == nil {
 		return true
 	}
-	if n.unansweredUntil = (time.Time{}); !olderThan(n.object, version) {
+	if !olderThan(n.object, version) {
 		return false
 	}
 	s.leave(n)

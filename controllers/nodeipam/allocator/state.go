@@ -73,7 +73,8 @@ type node struct {
 	poolID string
 	// answered is the resource version of the API server's answer to a write of podCIDRs. What is older does not contradict it.
 	answered string
-	// unansweredUntil is until when the API server may carry out a write that it did not answer; zero if every write was answered.
+	// unansweredUntil is until when the API server may carry out a write that it did not answer; zero if every write was answered. A later
+	// answer of 200 does not end it: a webhook may have dropped the podCIDRs of that one.
 	unansweredUntil time.Time
 	state           ReservationState
 	// refused is whether the last write was refused while an earlier one may still be carried out; heldBack is whether the Node is in
