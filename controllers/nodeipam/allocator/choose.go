@@ -115,6 +115,9 @@ func (s *State) Next(name string, now time.Time) (do Action, uid types.UID, wait
 		}
 		return Read, n.uid, 0
 	case deleted:
+		if n.state == Reserved {
+			s.release(n)
+		}
 		return Nothing, n.uid, 0
 	}
 	if n.state == None {

@@ -153,9 +153,6 @@ func (s *State) Observe(object *v1.Node) (seen Seen) {
 		s.wait(n)
 	}
 	deleted := object.DeletionTimestamp != nil
-	if deleted && n.state == Reserved {
-		s.release(n)
-	}
 	relabelled := before != nil && !sameLabels(before.Labels, object.Labels)
 	seen.Work = n.state == None || relabelled || deleted
 	return seen
