@@ -91,7 +91,7 @@ const (
 	Write
 	// Wait: the time that Next returns, then ask again.
 	Wait
-	// Read: one read decides whether blocks that are not sent again were stored. Then call Stored or NotStored.
+	// Read: one read decides whether blocks that are not sent again were stored. Then call Observe or NotStored.
 	Read
 )
 
