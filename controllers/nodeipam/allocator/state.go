@@ -117,21 +117,21 @@ type Seen struct {
 	NotKept bool
 	// ByOther: the Node has podCIDRs now, had none before, and these were not sent for it.
 	ByOther bool
-	// Unread: the Node could not be read, so nothing was recorded.
+	// Unread: the Node could not be read, so nothing of it was recorded, and it keeps what it held.
 	Unread error
 }
 
 // Observe records what a Node shows. Its podCIDRs are what it holds, no matter who wrote them. A Node with another UID replaces the one
 // before: that one is gone.
 func (s *State) Observe(object *v1.Node) (seen Seen) {
-	read, err := pool.Read(object)
-	if err != nil {
-		return Seen{Unread: err}
-	}
 	n := s.nodes[object.Name]
 	if n != nil && n.uid != object.UID {
 		s.Gone(object.Name, n.uid)
 		n = nil
+	}
+	read, err := pool.Read(object)
+	if err != nil {
+		return Seen{Unread: err}
 	}
 	isNew := n == nil
 	if isNew {
