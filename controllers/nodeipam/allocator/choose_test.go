@@ -302,7 +302,7 @@ func TestBeforeStart(t *testing.T) {
 // A reservation is checked when it is sent, and a write without an answer before it is repeated.
 func TestChecks(t *testing.T) {
 	first, second := cc("first", nil, 8, "10.0.0.0/24"), cc("second", nil, 8, "10.1.0.0/16")
-	replaced := cc("first", nil, 8, "10.0.0.0/24")
+	replaced := priority(-1, cc("first", nil, 8, "10.0.0.0/24"))
 	replaced.UID = "another"
 	for what, change := range map[string]func(s *state){
 		"disabled":             func(s *state) { s.set(allocation(networkingv1.AllocationDisabled, first)) },
@@ -311,6 +311,7 @@ func TestChecks(t *testing.T) {
 		"excludes":             func(s *state) { s.set(excluding(first.DeepCopy(), "10.0.0.7/32")) },
 		"a service range":      func(s *state) { s.SetService("flag", Pfxs("10.0.0.0/30")) },
 		"another Node has it":  func(s *state) { s.has(Node("other"), "10.0.0.0/28") },
+		"replaced":             func(s *state) { s.set(replaced) },
 		"Disabled and Enabled": nil,
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -332,7 +333,11 @@ func TestChecks(t *testing.T) {
 			sent.want("sent", sent.send("n"), "10.0.0.0/24")
 			sent.Unanswered("n", "uid-n", now.Add(time.Second))
 			sent.want("sent again", sent.send("n"), "10.0.0.0/24")
+			sent.Next("n", now)
 			change(sent)
+			if r, ok := sent.Send("n", "uid-n"); ok {
+				t.Errorf("%v are sent again, although they are not valid", r.Blocks)
+			}
 			if do, _, wait := sent.Next("n", now); do != allocator.Wait || wait != time.Second {
 				t.Errorf("then %v, %v, want to wait for a second", do, wait)
 			}

@@ -129,19 +129,28 @@ func TestFindings(t *testing.T) {
 	find("unreadable", allocator.ReasonUnreadable, `podCIDRs "ten" cannot be read`)
 	s.gone("wide")
 	find("twin", "", "")
-	s.Changes()
+	if got := s.Changes().Nodes; len(got) != 1 || got[0] != "twin" {
+		t.Errorf("%v are called when a conflict ends", got)
+	}
 	s.SetService("ServiceCIDR kubernetes", Pfxs("10.0.0.0/28"))
 	if got := s.Changes().Nodes; len(got) != 1 || got[0] != "fine" {
 		t.Errorf("%v are called about a service range", got)
 	}
 	find("fine", allocator.ReasonConflict, "service range ServiceCIDR kubernetes (10.0.0.0/28)")
+	s.Changes()
 	s.set(cc("more", sel("p=x"), 8, "172.16.0.0/16"))
 	find("outside", "", "")
+	if got := s.Changes().Nodes; len(got) != 1 || got[0] != "outside" {
+		t.Errorf("%v are called about a new range", got)
+	}
 	counts := s.Counts()
 	if want := (allocator.Counts{Holding: 4, Assigned: 4, Sharing: 1, Pending: counts.Pending}); !cmp.Equal(want, counts) {
 		t.Errorf("counts %+v, want %+v", counts, want)
 	}
 	s.DropPool("more")
+	if got := s.Changes().Nodes; len(got) != 1 || got[0] != "outside" {
+		t.Errorf("%v are called about a range that is gone", got)
+	}
 	s.DropPool("cc")
 	find("outside", "", "") // Without a ClusterCIDR nothing is out of range.
 	s.Changes()
