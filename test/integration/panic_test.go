@@ -1,9 +1,9 @@
 package integration
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,24 +13,16 @@ import (
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
-// TestPanic runs the real binary with a defect built in: the work on one Node panics. The process ends, as after a panic of every other controller. The
-// next one, without the defect, gives every Node podCIDRs, and no block twice.
-func TestPanic(t *testing.T) {
+// TestOneObjectPanics runs the real binary with defects built in: to compile one ClusterCIDR panics, and to read one Node. Those two are set aside,
+// and what was allocated stays; everybody else is served.
+func TestOneObjectPanics(t *testing.T) {
 	ctx := t.Context()
 	c := sharedCluster(t)
-	const (
-		function = "func (c *Controller) syncNode(ctx context.Context, name string) error {\n"
-		file     = "../../controllers/nodeipam/node.go"
-	)
-	source, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if strings.Count(string(source), function) != 1 {
-		t.Fatalf("syncNode is not once in %s", file)
-	}
 	binary := buildWith(t, map[string]string{
-		file: strings.Replace(string(source), function, function+"\tif name == \"poison\" {\n\t\tpanic(name)\n\t}\n", 1),
+		"../../controllers/nodeipam/pool/pool.go": panicAfter(t, "../../controllers/nodeipam/pool/pool.go",
+			"func compile(cc *networkingv1.ClusterCIDR, earlier *Pool) *Pool {\n", `cc.Name == "poison" && cc.Spec.Priority == 13`),
+		"../../controllers/nodeipam/pool/read.go": panicAfter(t, "../../controllers/nodeipam/pool/read.go",
+			"func PodCIDRsOf(node *v1.Node) (blocks []netip.Prefix, unreadable []string) {\n", `node.Labels["poison"] != ""`),
 	})
 	if err := c.stopManager((*controlplane.Process).Stop); err != nil {
 		t.Fatal(err)
@@ -39,34 +31,66 @@ func TestPanic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(manager.WaitLeading(ctx), createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}), createNode(c, []string{"before"})); err != nil {
+	c.manager, c.managerArgs = manager, nil // so that it is replaced behind this test
+	if err := manager.WaitLeading(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.waitServed("before", patience); err != nil {
-		t.Fatal(err)
+	for _, step := range []struct {
+		do   func(*cluster, []string) error
+		args string
+	}{
+		{createClusterCIDR, "poison sel(p=x) 10.1.0.0/24 hb4"},
+		{createClusterCIDR, "other 10.0.0.0/16 hb8"},
+		{createNode, "a p=x"},
+		{served, "a 10.1.0.0/28"},
+		{createNode, "b"},
+		{served, "b 10.0.0.0/24"},
+		{set, "cc poison priority=13"},
+		{condition, "poison Ready False Invalid it cannot be read, which is a defect of this controller"},
+		{clusterCIDREvent, "poison Invalid it cannot be read"},
+		{counts, "poison ipv4 total=16 allocated=1"}, // as before: a still belongs to it
+		{label, "b poison=true"},
+		{createNode, "c p=x"}, // The next one that selects it serves it.
+		{served, "c 10.0.1.0/24"},
+		{logSays, "it keeps what it held"},
+		{set, "cc other disabled"},
+		{createClusterCIDR, "late sel(p=y) 10.0.0.0/23 hb4"}, // in the addresses of b
+		{createNode, "d p=y"},
+		{waits, "d late is full"},
+		{deleteObjects, "node c"},
+		{served, "d 10.0.1.0/28"},
+		{deleteObjects, "node b"},
+		{createNodes, "17 e p=y"}, // more than without the block of b
+	} {
+		if err := step.do(c, strings.Fields(step.args)); err != nil {
+			t.Fatalf("%s: %v", step.args, err)
+		}
 	}
-	if err := createNode(c, []string{"poison"}); err != nil {
-		t.Fatal(err)
-	}
-	waiting, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	if code, err := manager.Wait(waiting); err != nil || code != 2 {
-		t.Errorf("ended with %d, %v, want the 2 of a panic", code, err)
-	}
-	if log, err := manager.Log(); err != nil || !strings.Contains(log, "poison") {
-		t.Errorf("the log does not say why (%v):\n%s", err, log)
-	}
-	if err := errors.Join(c.startManager(ours...), createNode(c, []string{"after"})); err != nil {
-		t.Fatal(err)
-	}
-	for _, node := range []string{"poison", "after"} {
-		if _, err := c.waitServed(node, patience); err != nil {
+	for i := range 17 {
+		if _, err := c.waitServed(fmt.Sprint("e", i+1), patience); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := errors.Join(c.healthy(), c.overlaps(ctx)); err != nil {
+	// Without the defect, the ClusterCIDR allocates behind what it had allocated.
+	if err := errors.Join(c.stopManager((*controlplane.Process).Stop), c.startManager(ours...), createNode(c, []string{"f", "p=x"})); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(served(c, []string{"f", "10.1.0.16/28"}), c.healthy(), c.overlaps(ctx)); err != nil {
 		t.Error(err)
 	}
+}
+
+// panicAfter returns the text of a file with a panic in the first line of a function.
+func panicAfter(t *testing.T, file, function, condition string) string {
+	t.Helper()
+	source, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(string(source), function) != 1 {
+		t.Fatalf("%q is not once in %s", function, file)
+	}
+	return strings.Replace(string(source), function, function+"\tif "+condition+" {\n\t\tpanic(\"defect\")\n\t}\n", 1)
 }
 
 // buildWith builds kube-controller-manager with other texts for some files of the tree.
