@@ -91,7 +91,7 @@ const (
 	Write
 	// Wait: the time that Next returns, then ask again.
 	Wait
-	// Read: one read decides whether blocks that are not sent again were stored. Then call Stored or NotStored.
+	// Read: one read decides whether blocks that are not sent again were stored. Then call Observe or NotStored.
 	Read
 )
 
@@ -115,6 +115,9 @@ func (s *State) Next(name string, now time.Time) (do Action, uid types.UID, wait
 		}
 		return Read, n.uid, 0
 	case deleted:
+		if n.state == Reserved {
+			s.release(n)
+		}
 		return Nothing, n.uid, 0
 	}
 	if n.state == None {
@@ -166,7 +169,7 @@ func (s *State) Stored(name string, uid types.UID, version string) (kept bool) {
 	if n == nil {
 		return true
 	}
-	if n.unansweredUntil = (time.Time{}); !olderThan(n.object, version) {
+	if !olderThan(n.object, version) {
 		return false
 	}
 	s.leave(n)

@@ -42,14 +42,15 @@ type PendingView struct {
 // maxRefusals limits the refusals that are told: thousands of full ClusterCIDRs may select the same Nodes. It is one more than messages name.
 const maxRefusals = text.MaxNamed + 1
 
-// Pending says why the Node of this name is pending. ok is false if it is not: it holds blocks, it is being deleted, or it needs none.
+// Pending says why the Node of this name is pending. ok is false if it is not: it holds blocks, it is being deleted, it needs none, or a
+// ClusterCIDR can serve it and its worker is coming, such as after a refused write.
 func (s *State) Pending(name string) (view PendingView, ok bool) {
 	n, ok := s.nodes[name]
 	if !ok || n.state != None || n.object == nil || n.object.DeletionTimestamp != nil {
 		return PendingView{}, false
 	}
-	reason, none := s.reasonFor(n.object)
-	if none {
+	reason, pending := s.reasonFor(n.object)
+	if !pending {
 		return PendingView{}, false
 	}
 	view = PendingView{UID: n.uid, Reason: reason}
@@ -72,12 +73,12 @@ func (s *State) refusals(object *v1.Node) (refusals []refusal) {
 }
 
 // reasonFor says in one word why an object without blocks is pending: full if any pool only lacks space; otherwise the state of the first one,
-// which somebody has to change. none is whether its search ends at a pool with allocation None.
-func (s *State) reasonFor(object *v1.Node) (reason Reason, none bool) {
+// which somebody has to change. pending is false if its search ends at a pool with allocation None, or with a free block.
+func (s *State) reasonFor(object *v1.Node) (reason Reason, pending bool) {
 	for p := range s.candidates.Of(object) {
 		switch {
-		case p.State == ipam.None:
-			return "", true
+		case s.endsSearch(p):
+			return "", false
 		case p.State == ipam.Enabled:
 			reason = full
 		case reason == "":
@@ -86,18 +87,26 @@ func (s *State) reasonFor(object *v1.Node) (reason Reason, none bool) {
 	}
 	switch {
 	case reason != "":
-		return reason, false
+		return reason, true
 	case len(s.pools) == 0:
-		return noClusterCIDR, false
+		return noClusterCIDR, true
 	}
-	return notSelected, false
+	return notSelected, true
+}
+
+// endsSearch reports whether a Node that p selects gets no further than p.
+func (s *State) endsSearch(p *pool.Pool) bool {
+	return p.State == ipam.None || p.State == ipam.Enabled && len(s.ledger.Full(&p.Pool)) == 0
 }
 
 // NeedsNothing returns the name of the ClusterCIDR with allocation None that ends the search for a Node; empty if there is none.
 func (s *State) NeedsNothing(object *v1.Node) string {
 	for p := range s.candidates.Of(object) {
-		if p.State == ipam.None {
-			return p.Name
+		if s.endsSearch(p) {
+			if p.State == ipam.None {
+				return p.Name
+			}
+			break
 		}
 	}
 	return ""
@@ -110,7 +119,7 @@ func (s *State) countPending() map[Reason]int {
 		if n.state != None || n.object.DeletionTimestamp != nil {
 			continue
 		}
-		if reason, none := s.reasonFor(n.object); !none {
+		if reason, pending := s.reasonFor(n.object); pending {
 			counts[reason]++
 		}
 	}

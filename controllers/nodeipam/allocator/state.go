@@ -71,9 +71,11 @@ type node struct {
 	// pool is the name of the ClusterCIDR that the blocks are from: from the annotation, or from the reservation, which is also from poolID.
 	pool   string
 	poolID string
-	// answered is the resource version of the API server's answer to a write of podCIDRs. What is older does not contradict it.
+	// answered is the resource version in which the Node has podCIDRs: of the answer to a write, to a read, or as shown. What is older does not
+	// contradict it.
 	answered string
-	// unansweredUntil is until when the API server may carry out a write that it did not answer; zero if every write was answered.
+	// unansweredUntil is until when the API server may carry out a write that it did not answer; zero if every write was answered. A later
+	// answer of 200 does not end it: a webhook may have dropped the podCIDRs of that one.
 	unansweredUntil time.Time
 	state           ReservationState
 	// refused is whether the last write was refused while an earlier one may still be carried out; heldBack is whether the Node is in
@@ -115,21 +117,21 @@ type Seen struct {
 	NotKept bool
 	// ByOther: the Node has podCIDRs now, had none before, and these were not sent for it.
 	ByOther bool
-	// Unread: the Node could not be read, so nothing was recorded.
+	// Unread: the Node could not be read, so nothing of it was recorded, and it keeps what it held.
 	Unread error
 }
 
 // Observe records what a Node shows. Its podCIDRs are what it holds, no matter who wrote them. A Node with another UID replaces the one
 // before: that one is gone.
 func (s *State) Observe(object *v1.Node) (seen Seen) {
-	read, err := pool.Read(object)
-	if err != nil {
-		return Seen{Unread: err}
-	}
 	n := s.nodes[object.Name]
 	if n != nil && n.uid != object.UID {
 		s.Gone(object.Name, n.uid)
 		n = nil
+	}
+	read, err := pool.Read(object)
+	if err != nil {
+		return Seen{Unread: err}
 	}
 	isNew := n == nil
 	if isNew {
@@ -141,7 +143,7 @@ func (s *State) Observe(object *v1.Node) (seen Seen) {
 		return s.shown(n, object, read, isNew)
 	}
 	if n.state == Assigned {
-		if n.answered != "" && olderThan(object, n.answered) {
+		if olderThan(object, n.answered) {
 			return Seen{}
 		}
 		n.state, n.answered, seen.NotKept = Sent, "", true
@@ -152,9 +154,6 @@ func (s *State) Observe(object *v1.Node) (seen Seen) {
 		s.wait(n)
 	}
 	deleted := object.DeletionTimestamp != nil
-	if deleted && n.state == Reserved {
-		s.release(n)
-	}
 	relabelled := before != nil && !sameLabels(before.Labels, object.Labels)
 	seen.Work = n.state == None || relabelled || deleted
 	return seen
@@ -168,7 +167,7 @@ func (s *State) shown(n *node, object *v1.Node, read pool.Reading, isNew bool) (
 	if s.leave(n); s.started && n.state == Sent {
 		s.touch(held...) // What is shown of a disabled ClusterCIDR may wait for this.
 	}
-	n.state, n.answered, n.unansweredUntil, n.refused, n.heldBack = Assigned, "", time.Time{}, false, false
+	n.state, n.answered, n.unansweredUntil, n.refused, n.heldBack = Assigned, object.ResourceVersion, time.Time{}, false, false
 	if n.pool, n.poolID = object.Annotations[networkingv1.AnnotationClusterCIDR], ""; !s.started || len(read.Unreadable) > 0 {
 		n.object = object
 	}

@@ -37,7 +37,8 @@ type NodeView struct {
 	// Blocks are what the Node holds; State is how far they have come.
 	Blocks []netip.Prefix
 	State  ReservationState
-	// UnansweredUntil is until when the API server may carry out a write that it did not answer; zero if every write was answered.
+	// UnansweredUntil is until when the API server may carry out a write that it did not answer; zero if every write was answered, or if the
+	// Node shows podCIDRs.
 	UnansweredUntil time.Time
 }
 

@@ -96,7 +96,7 @@ func (c *Cluster) node(node *v1.Node) NodeStatus {
 	case s.Message == "" && c.state.NeedsNothing(node) != "":
 		s.State, s.Reason, s.Message = None, "", "ClusterCIDR "+c.state.NeedsNothing(node)+" has allocation None: this Node needs no podCIDRs."
 	case s.Message == "":
-		s.State, s.Reason, s.Message = Pending, "NotSeen", "The controller has not looked at this Node yet."
+		s.State, s.Reason, s.Message = Pending, "NotSeen", "The controller is about to look at this Node."
 	default:
 		s.State = Pending
 	}

@@ -1,4 +1,4 @@
-package pool
+package pool_test
 
 import (
 	"fmt"
@@ -15,6 +15,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/internal/race"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
 )
 
 // matches reports whether a selector matches the Node as the scheduler has it, and the requirements of the largest term that does.
@@ -34,53 +35,52 @@ func matches(selector *v1.NodeSelector, node *v1.Node) (specificity int, ok bool
 // The candidates of a Node are the pools that match it, in the order of ipam.Compare, whatever the selectors ask for and whichever pools there
 // were before.
 func TestCandidates(t *testing.T) {
-	for seed := range race.Part(uint64(200)) {
+	found := 0
+	for seed := range race.Part(uint64(100)) {
 		d := rand.New(rand.NewPCG(seed, 0))
-		var c Candidates
-		pools := map[string]*Pool{}
-		selectors := map[string]*v1.NodeSelector{}
-		for i := range 1 + d.IntN(30) {
-			name := fmt.Sprint("cc", i)
-			selectors[name] = drawSelector(d)
-			pools[name] = Compile(ClusterCIDR(name, networkingv1.ClusterCIDRSpec{
-				IPv4: fmt.Sprintf("10.%d.0.0/%d", d.IntN(4), 16+d.IntN(3)), PerNodeHostBits: 8, Priority: int32(d.IntN(2)), NodeSelector: selectors[name],
-			}))
-			c.Add(pools[name])
-		}
-		for _, name := range slices.Sorted(maps.Keys(pools)) {
-			switch p := pools[name]; d.IntN(4) {
-			case 0:
+		var c pool.Candidates
+		pools, selectors := map[string]*pool.Pool{}, map[string]*v1.NodeSelector{}
+		for step := range 40 {
+			name := fmt.Sprint("cc", d.IntN(20))
+			if p, ok := pools[name]; ok {
 				c.Remove(p)
 				delete(pools, name)
-			case 1:
-				c.Remove(p)
-				c.Add(p)
 			}
-		}
-		for i := range 10 {
-			n := Node(fmt.Sprint("n", i))
+			if d.IntN(4) > 0 {
+				selectors[name] = drawSelector(d)
+				pools[name] = pool.Compile(ClusterCIDR(name, networkingv1.ClusterCIDRSpec{
+					IPv4: fmt.Sprintf("10.%d.0.0/%d", d.IntN(4), 16+d.IntN(3)), PerNodeHostBits: 8, Priority: int32(d.IntN(2)), NodeSelector: selectors[name],
+				}), nil)
+				c.Add(pools[name])
+			}
+			n := Node(fmt.Sprint("n", d.IntN(10)))
 			for range d.IntN(4) {
 				Label(drawKey(d), drawLabel(d))(n)
 			}
-			if diff := cmp.Diff(slowly(pools, selectors, n), poolNames(slices.Collect(c.Of(n)))); diff != "" {
-				t.Fatalf("seed %d, Node %s with %v (-want +got):\n%s", seed, n.Name, n.Labels, diff)
+			got := poolNames(slices.Collect(c.Of(n)))
+			if diff := cmp.Diff(slowly(pools, selectors, n), got); diff != "" {
+				t.Fatalf("seed %d, step %d, Node %s with %v (-want +got):\n%s", seed, step, n.Name, n.Labels, diff)
 			}
 			for _, p := range pools {
-				if why := p.Mismatch(n); (why == "") != p.Matches(n) {
-					t.Fatalf("seed %d, Node %s with %v: %s matches is %v, but it %s", seed, n.Name, n.Labels, p.Name, p.Matches(n), why)
+				if why := p.Mismatch(n); (why == "") != p.Matches(n) || p.Matches(n) != slices.Contains(got, p.Name) {
+					t.Fatalf("seed %d, step %d, Node %s with %v: %s matches is %v, but it %s", seed, step, n.Name, n.Labels, p.Name, p.Matches(n), why)
 				}
 			}
+			found += len(got)
 		}
-		for _, p := range pools {
+		for p := range maps.Values(pools) {
 			c.Remove(p)
 		}
-		if left := len(c.entries) + len(c.by) + len(c.rest) + len(c.keys) + len(c.common); left > 0 {
-			t.Fatalf("seed %d: %d entries are left when all pools are gone", seed, left)
+		if left := slices.Collect(c.Of(Node("n"))); len(left) > 0 {
+			t.Fatalf("seed %d: %d pools are found when all are gone", seed, len(left))
 		}
+	}
+	if found < 1000 {
+		t.Errorf("%d candidates are too few to compare", found)
 	}
 }
 
-func slowly(pools map[string]*Pool, selectors map[string]*v1.NodeSelector, n *v1.Node) []string {
+func slowly(pools map[string]*pool.Pool, selectors map[string]*v1.NodeSelector, n *v1.Node) []string {
 	var matching []ipam.Candidate
 	for name, p := range pools {
 		if specificity, ok := matches(selectors[name], n); ok {
@@ -95,7 +95,7 @@ func slowly(pools map[string]*Pool, selectors map[string]*v1.NodeSelector, n *v1
 	return names
 }
 
-func poolNames(pools []*Pool) []string {
+func poolNames(pools []*pool.Pool) []string {
 	names := []string{}
 	for _, p := range pools {
 		names = append(names, p.Name)
@@ -116,7 +116,7 @@ func drawSelector(d *rand.Rand) *v1.NodeSelector {
 	s := &v1.NodeSelector{}
 	var more []string // values that make the selector a large one
 	if d.IntN(4) == 0 {
-		for i := range 2 * maxIndexed {
+		for i := range 300 {
 			more = append(more, fmt.Sprint("x", i))
 		}
 	}
@@ -143,18 +143,16 @@ func drawSelector(d *rand.Rand) *v1.NodeSelector {
 	return s
 }
 
-// A large selector finds the Nodes that it found when it was a small one.
-func TestLargeSelectorsAreNotIndexed(t *testing.T) {
+// A selector that is too large to be listed under its labels selects the same Nodes.
+func TestLargeSelectors(t *testing.T) {
+	const n = 3000
 	for name, selector := range map[string]*v1.NodeSelector{
-		"one requirement": OneRequirement(10*maxIndexed, v1.NodeSelectorOpIn),
-		"terms":           SmallTerms(10*maxIndexed, v1.NodeSelectorOpIn),
+		"one requirement": OneRequirement(n, v1.NodeSelectorOpIn),
+		"terms":           SmallTerms(n, v1.NodeSelectorOpIn),
 	} {
-		p := Compile(ClusterCIDR("large", Spec4("10.0.0.0/8", 8, selector)))
-		var c Candidates
-		if c.Add(p); len(c.by) > 0 || len(c.entries[p]) != 1 {
-			t.Errorf("%s: %d values in the index and %d entries, want none and 1", name, len(c.by), len(c.entries[p]))
-		}
-		for value, want := range map[string]int{"0": 1, fmt.Sprintf("%x", 10*maxIndexed-1): 1, "y": 0} {
+		var c pool.Candidates
+		c.Add(pool.Compile(ClusterCIDR("large", Spec4("10.0.0.0/8", 8, selector)), nil))
+		for value, want := range map[string]int{"0": 1, fmt.Sprintf("%x", n-1): 1, "y": 0} {
 			if got := len(slices.Collect(c.Of(Node("n", Label("a", value))))); got != want {
 				t.Errorf("%s: %d ClusterCIDRs match a Node with %s, want %d", name, got, value, want)
 			}
@@ -162,59 +160,16 @@ func TestLargeSelectorsAreNotIndexed(t *testing.T) {
 	}
 }
 
-// Nodes without a label are not compared with the selectors that require it.
-func TestSelectorsOfALabelAreIndexed(t *testing.T) {
-	requirements := map[string]v1.NodeSelectorRequirement{
-		"In":     In("a", "1"),
-		"Exists": {Key: "a", Operator: v1.NodeSelectorOpExists},
-		"Gt":     {Key: "a", Operator: v1.NodeSelectorOpGt, Values: []string{"0"}},
-		"Lt":     {Key: "a", Operator: v1.NodeSelectorOpLt, Values: []string{"2"}},
+// A Node with many labels costs little for each ClusterCIDR that selects other Nodes: those are not even looked at.
+func BenchmarkCandidates(b *testing.B) {
+	var c pool.Candidates
+	for i := range 1000 {
+		c.Add(pool.Compile(ClusterCIDR(fmt.Sprint("cc", i), Spec4("10.0.0.0/8", 8, AnyOf(AllOf(In("os", "linux"), In("group", fmt.Sprint(i)))))), nil))
 	}
-	var c Candidates
-	for name, r := range requirements {
-		c.Add(Compile(ClusterCIDR(name, Spec4("10.0.0.0/8", 8, AnyOf(AllOf(r))))))
-	}
-	if got := len(slices.Collect(c.Of(Node("n", Label("a", "1"))))); got != len(requirements) {
-		t.Errorf("%d ClusterCIDRs match a Node with the label, want %d", got, len(requirements))
-	}
-	c.Checked = 0
-	if got := len(slices.Collect(c.Of(Node("n", Label("b", "1"))))); got > 0 || c.Checked > 0 {
-		t.Errorf("%d ClusterCIDRs match a Node without the label after %d were checked, want none", got, c.Checked)
-	}
-}
-
-// A Node is not compared with selectors that have only a label in common with its own which all Nodes have, also not with those that came first.
-func TestCommonLabelsAreNotIndexed(t *testing.T) {
-	var c Candidates
-	for i := range 10 {
-		c.Add(Compile(ClusterCIDR(fmt.Sprint("cc", i), Spec4("10.0.0.0/8", 8, AnyOf(AllOf(In("os", "linux"), In("pool", fmt.Sprint(i))))))))
-	}
-	for i := range 10 {
-		c.Checked = 0
-		if got := len(slices.Collect(c.Of(Node("n", Label("os", "linux"), Label("pool", fmt.Sprint(i)))))); got != 1 || c.Checked != 1 {
-			t.Errorf("%d ClusterCIDRs match a Node of pool %d after %d were checked, want 1 after 1", got, i, c.Checked)
+	n := Node("n", Label("os", "linux"), Label("group", "7"))
+	for b.Loop() {
+		if got := slices.Collect(c.Of(n)); len(got) != 1 {
+			b.Fatal(len(got))
 		}
-	}
-}
-
-// A selector is compiled once, and again if it is another one or one of another ClusterCIDR of that name.
-func TestSelectorIsCompiledOnce(t *testing.T) {
-	known := SelectorCache{}
-	terms := func(selector *v1.NodeSelector) *term {
-		return &CompileWith(ClusterCIDR("a", Spec4("10.0.0.0/8", 8, selector)), known).terms[0]
-	}
-	first := terms(OneRequirement(10, v1.NodeSelectorOpIn))
-	if terms(OneRequirement(10, v1.NodeSelectorOpIn)) != first {
-		t.Error("the same selector was compiled twice")
-	}
-	for what, other := range map[string]*v1.NodeSelector{
-		"a value more":     OneRequirement(11, v1.NodeSelectorOpIn),
-		"another operator": OneRequirement(10, v1.NodeSelectorOpNotIn),
-		"a term more":      AnyOf(append(OneRequirement(10, v1.NodeSelectorOpIn).NodeSelectorTerms, AllOf(In("b", "1")))...),
-	} {
-		if got := terms(other); got == first {
-			t.Errorf("%s: it was not compiled", what)
-		}
-		first = terms(OneRequirement(10, v1.NodeSelectorOpIn))
 	}
 }

@@ -1,4 +1,4 @@
-package pool
+package pool_test
 
 import (
 	"net/netip"
@@ -15,6 +15,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
 )
 
 func TestCompile(t *testing.T) {
@@ -39,8 +40,26 @@ func TestCompile(t *testing.T) {
 			}),
 			wantRanges: []ipam.Range{{Prefix: Pfx("10.0.0.0/16"), BlockBits: 24}, {Prefix: Pfx("fd00::/48"), BlockBits: 64}},
 		},
-		"without the finalizer it does not serve yet": {
-			cc: ClusterCIDR("a", ipv4, NoFinalizer), wantState: ipam.Pending, wantRanges: range4,
+		"without the finalizer it allocates": {
+			cc: ClusterCIDR("a", ipv4, NoFinalizer), wantState: ipam.Enabled, wantRanges: range4,
+		},
+		"allocation None: its range is not cut": {
+			cc: ClusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.244.0.0/16", Allocation: networkingv1.AllocationNone}), wantState: ipam.None,
+		},
+		"allocation None without any range": {
+			cc: ClusterCIDR("a", networkingv1.ClusterCIDRSpec{Allocation: networkingv1.AllocationNone}), wantState: ipam.None,
+		},
+		"stored with an unknown allocation": {
+			cc: ClusterCIDR("a", ipv4, func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = "Some" }), wantState: ipam.Invalid, wantRanges: range4,
+			wantProblem: `spec.allocation: "Some" is none of Enabled, Disabled and None`,
+		},
+		"blocks of one address, as flags accept them": {
+			cc:        ClusterCIDR("created-from-flags-0123456789", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 0, IPv4: "10.0.0.0/30"}),
+			wantState: ipam.Enabled, wantRanges: []ipam.Range{{Prefix: Pfx("10.0.0.0/30"), BlockBits: 32}},
+		},
+		"blocks of eight addresses, under any other name": {
+			cc:        ClusterCIDR("from-flags", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 3, IPv4: "10.0.0.0/24"}),
+			wantState: ipam.Invalid, wantProblem: "spec.ipv4: blocks of 3 host bits are smaller than 4",
 		},
 		"disabled": {
 			cc:        ClusterCIDR("a", ipv4, func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = networkingv1.AllocationDisabled }),
@@ -94,7 +113,7 @@ func TestCompile(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := Compile(tc.cc)
+			p := pool.Compile(tc.cc, nil)
 			if p.State != tc.wantState {
 				t.Errorf("state %v, want %v (%s)", p.State, tc.wantState, p.Problem)
 			}
@@ -104,7 +123,7 @@ func TestCompile(t *testing.T) {
 			if !strings.Contains(p.Problem, tc.wantProblem) || (p.Problem == "") != (tc.wantProblem == "") {
 				t.Errorf("problem %q, want %q in it", p.Problem, tc.wantProblem)
 			}
-			if !p.Equal(Compile(tc.cc)) {
+			if !p.Equal(pool.Compile(tc.cc, nil)) {
 				t.Error("compiled twice, it is not equal to itself")
 			}
 		})
@@ -130,14 +149,8 @@ func TestMatches(t *testing.T) {
 		"an empty term beside one that matches is ignored": {AnyOf(v1.NodeSelectorTerm{}, AllOf(In("a", "1"))), true, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := Compile(ClusterCIDR("a", networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/16", NodeSelector: tc.selector}))
-			specificity, ok := 0, !p.Selective
-			for _, term := range p.terms {
-				if term.matches(node) {
-					specificity, ok = max(specificity, term.requirements), true
-				}
-			}
-			if ok != tc.want || specificity != tc.wantSpecificity {
+			p := pool.Compile(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, tc.selector)), nil)
+			if ok, specificity := p.Matches(node), p.For(node).Specificity; ok != tc.want || specificity != tc.wantSpecificity {
 				t.Errorf("got %v, %d; want %v, %d", ok, specificity, tc.want, tc.wantSpecificity)
 			}
 		})
@@ -148,6 +161,9 @@ func TestCanonicalSelectorDoesNotDependOnOrder(t *testing.T) {
 	exists := v1.NodeSelectorRequirement{Key: "c", Operator: v1.NodeSelectorOpExists}
 	a := AnyOf(AllOf(In("a", "1", "2"), exists), AllOf(In("b", "3")))
 	b := AnyOf(AllOf(In("b", "3")), AllOf(exists, In("a", "2", "1")))
+	canonical := func(selector *v1.NodeSelector) string {
+		return pool.Compile(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, selector)), nil).Selector
+	}
 	if x, y := canonical(a), canonical(b); x != y {
 		t.Errorf("%q and %q differ", x, y)
 	}
@@ -171,7 +187,7 @@ func TestPodCIDRsOf(t *testing.T) {
 		"what cannot be read is told":      {spec: v1.NodeSpec{PodCIDRs: []string{"10.0.0.0/24", "ten"}}, want: Pfxs("10.0.0.0/24"), wantUnreadable: []string{"ten"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			blocks, unreadable := PodCIDRsOf(&v1.Node{Spec: tc.spec})
+			blocks, unreadable := pool.PodCIDRsOf(&v1.Node{Spec: tc.spec})
 			if diff := cmp.Diff(Texts(tc.want), Texts(blocks)); diff != "" {
 				t.Errorf("blocks (-want +got):\n%s", diff)
 			}
@@ -190,7 +206,7 @@ func TestMappedSpaceIsNotIPv4(t *testing.T) {
 		"::ffff:010.000.0.0/096": "::ffff:0.0.0.0/96",
 		"::ffff:0:0/95":          "::fffe:0:0/95",
 	} {
-		if got, err := ParseCIDR(text); err != nil || got.String() != want {
+		if got, err := pool.ParseCIDR(text); err != nil || got.String() != want {
 			t.Errorf("%q is %v, %v, want %v", text, got, err, want)
 		}
 	}
@@ -203,7 +219,7 @@ func TestParseCIDR(t *testing.T) {
 		"::ffff:10.0.0.0/120", "::ffff:10.0.0.9/120", "::ffff:010.0.0.0/120", "::ffff:10.0.0.0/97", "::ffff:10.0.0.0/95",
 		"", "ten", "10.0.0.0", "10.0.0.0/33", "10.0.0.0/-1", "10.0.0.0/024", "fd00::/129", "fd00::%eth0/64", "10.0.0.0/24 ", "/",
 	} {
-		got, gotErr := ParseCIDR(text)
+		got, gotErr := pool.ParseCIDR(text)
 		_, n, err := netutils.ParseCIDRSloppy(text)
 		if err != nil || gotErr != nil {
 			if err == nil || gotErr == nil {
@@ -220,22 +236,96 @@ func TestParseCIDR(t *testing.T) {
 	}
 }
 
-// What others write into a status is no cursor unless it could be ours.
-func TestCursorFromStatus(t *testing.T) {
-	for cursor, is := range map[string]bool{"10.0.0.0": true, "10.0.0.255": true, "10.0.1.0": true, "10.0.1.1": false, "9.255.255.255": false, "fd00::1": false, "": false} {
-		cc := ClusterCIDR("a", Spec4("10.0.0.0/24", 4, nil))
-		cc.Status.IPv4 = &networkingv1.RangeStatus{Cursor: cursor}
-		if got := len(Compile(cc).Cursors) == 1; got != is {
-			t.Errorf("%q is taken for a cursor: %t", cursor, got)
-		}
-	}
-}
-
 // The API server takes the same exclusion twice.
 func TestExclusionWrittenTwice(t *testing.T) {
 	cc := ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))
 	cc.Spec.ExcludedCIDRs = []string{"10.0.1.0/24", "10.0.0.0/24", "10.0.1.0/24"}
-	if got, want := Compile(cc).Exclusions, Pfxs("10.0.0.0/24", "10.0.1.0/24"); !slices.Equal(got, want) {
+	if got, want := pool.Compile(cc, nil).Exclusions, Pfxs("10.0.0.0/24", "10.0.1.0/24"); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// Ranges that are not cut still belong to their ClusterCIDR: Nodes can have blocks in them.
+func TestContains(t *testing.T) {
+	for name, cc := range map[string]*networkingv1.ClusterCIDR{
+		"enabled":            ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil)),
+		"allocation None":    ClusterCIDR("a", networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16", Allocation: networkingv1.AllocationNone}),
+		"a wrong block size": ClusterCIDR("a", Spec4("10.0.0.0/16", 20, nil)),
+	} {
+		p := pool.Compile(cc, nil)
+		for block, want := range map[string]bool{"10.0.3.0/24": true, "10.0.0.0/16": true, "10.0.0.0/15": false, "10.1.0.0/24": false, "fd00::/64": false} {
+			if p.Contains(Pfx(block)) != want {
+				t.Errorf("%s: contains %s is %t, want %t", name, block, !want, want)
+			}
+		}
+	}
+}
+
+func TestAllocates(t *testing.T) {
+	spec := networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/16", IPv6: "fd00::/112", ExcludedCIDRs: []string{"10.0.9.0/28"}}
+	disabled := spec
+	disabled.Allocation = networkingv1.AllocationDisabled
+	for name, tc := range map[string]struct {
+		spec   networkingv1.ClusterCIDRSpec
+		blocks []netip.Prefix
+		want   bool
+	}{
+		"a block of each family":  {spec, Pfxs("10.0.0.0/24", "fd00::/120"), true},
+		"IPv6 first":              {spec, Pfxs("fd00::/120", "10.0.0.0/24"), true},
+		"a family is missing":     {spec, Pfxs("10.0.0.0/24"), false},
+		"one family twice":        {spec, Pfxs("10.0.0.0/24", "10.0.1.0/24"), false},
+		"another block size":      {spec, Pfxs("10.0.0.0/25", "fd00::/120"), false},
+		"outside of the range":    {spec, Pfxs("10.1.0.0/24", "fd00::/120"), false},
+		"excluded in part":        {spec, Pfxs("10.0.9.0/24", "fd00::/120"), false},
+		"disabled":                {disabled, Pfxs("10.0.0.0/24", "fd00::/120"), false},
+		"nothing to be allocated": {spec, nil, false},
+	} {
+		if got := pool.Compile(ClusterCIDR("a", tc.spec), nil).Allocates(tc.blocks); got != tc.want {
+			t.Errorf("%s: got %t", name, got)
+		}
+	}
+}
+
+// TestEarlier: compiling again, with the earlier pool, gives what compiling from nothing gives, also if the object is another one of that name.
+func TestEarlier(t *testing.T) {
+	first := ClusterCIDR("a", Spec4("10.0.0.0/16", 8, AnyOf(AllOf(In("a", "1")))))
+	earlier := pool.Compile(first, nil)
+	changed := first.DeepCopy()
+	changed.Generation++
+	changed.Spec.Priority, changed.Spec.NodeSelector = 3, AnyOf(AllOf(In("a", "2")))
+	replaced := ClusterCIDR("a", Spec4("10.0.0.0/16", 8, AnyOf(AllOf(In("a", "2")))), func(cc *networkingv1.ClusterCIDR) { cc.UID = "another" })
+	broken := ClusterCIDR("a", Spec4("10.0.0.0/16", 8, AnyOf(AllOf(v1.NodeSelectorRequirement{Key: "a", Operator: "Foo"}))))
+	for name, cc := range map[string]*networkingv1.ClusterCIDR{"the same": first, "changed": changed, "replaced": replaced} {
+		again := pool.Compile(cc, earlier)
+		if !again.Equal(pool.Compile(cc, nil)) {
+			t.Errorf("%s: it depends on the earlier pool", name)
+		}
+		if n := Node("n", Label("a", "2")); again.Matches(n) != (name != "the same") {
+			t.Errorf("%s: it selects %v: %t", name, n.Labels, again.Matches(n))
+		}
+	}
+	if p := pool.Compile(broken, pool.Compile(broken, nil)); p.State != ipam.Invalid || p.Problem == "" {
+		t.Errorf("the problem of a selector is forgotten: %v, %q", p.State, p.Problem)
+	}
+}
+
+func TestRead(t *testing.T) {
+	n := Node("n")
+	n.Spec.PodCIDRs = []string{"10.0.0.0/24", "ten"}
+	for _, address := range []string{"host", "192.0.2.1", "fe80::1%eth0", "::ffff:192.0.2.2"} {
+		n.Status.Addresses = append(n.Status.Addresses, v1.NodeAddress{Address: address})
+	}
+	read, err := pool.Read(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]string{"blocks": Texts(read.Blocks), "addresses": Texts(read.Addresses), "unreadable": read.Unreadable}
+	want := map[string][]string{"blocks": {"10.0.0.0/24"}, "addresses": {"192.0.2.1/32", "fe80::1/128", "192.0.2.2/32"}, "unreadable": {"ten"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	// What panics while it is read, such as no Node at all, is an error.
+	if _, err := pool.Read(nil); err == nil || !strings.Contains(err.Error(), "it keeps what it held") {
+		t.Errorf("a panic gives %v", err)
 	}
 }

@@ -44,13 +44,13 @@ func compileTerms(selector *v1.NodeSelector) (terms []term, err error) {
 	if len(selector.NodeSelectorTerms) == 0 {
 		return nil, errors.New("spec.nodeSelector has no terms and so matches no Node")
 	}
-	path := field.WithPath(field.NewPath("spec", "nodeSelector"))
 	for _, source := range selector.NodeSelectorTerms {
 		t := term{requirements: len(source.MatchExpressions) + len(source.MatchFields), source: source}
 		if t.requirements == 0 {
 			continue // It matches no Node, as elsewhere in Kubernetes.
 		}
-		if t.selector, err = nodeaffinity.NewNodeSelector(&v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{source}}, path); err != nil {
+		if t.selector, err = nodeaffinity.NewNodeSelector(&v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{source}}); err != nil {
+			_, err = nodeaffinity.NewNodeSelector(selector, field.WithPath(field.NewPath("spec", "nodeSelector"))) // It says which term.
 			return nil, err
 		}
 		terms = append(terms, t)

@@ -1,0 +1,298 @@
+package allocator_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
+)
+
+// Why a Node is pending, and what to do.
+func TestPending(t *testing.T) {
+	type ccs = []*networkingv1.ClusterCIDR
+	one := cc("one", nil, 8, "10.0.0.0/24")
+	dual := cc("dual", nil, 8, "10.0.0.0/24", "fd00::/112")
+	virtual := allocation(networkingv1.AllocationNone, cc("virtual", nil, 0))
+	terminating := cc("going", nil, 8, "10.0.0.0/24")
+	Deleted(terminating)
+	fill := func(s *state) { s.has(Node("user", From("one")), "10.0.0.0/24") }
+	for what, tc := range map[string]struct {
+		ccs    ccs
+		before func(*state)
+		reason allocator.Reason // empty: not pending
+		want   string
+	}{
+		"no ClusterCIDR":       {nil, nil, "NoClusterCIDR", "No ClusterCIDR exists. Create one that selects this Node."},
+		"not selected":         {ccs{cc("x", sel("p=x"), 8, "10.0.0.0/16")}, nil, "NotSelected", "None of the 1 ClusterCIDRs selects this Node. Change its labels or create a ClusterCIDR that selects it."},
+		"full":                 {ccs{one}, fill, "Full", "No ClusterCIDR that selects this Node can serve it: one is full (IPv4). Create another one, or delete Nodes that are not needed."},
+		"full in one family":   {ccs{dual}, fill, "Full", "No ClusterCIDR that selects this Node can serve it: dual is full (IPv4). Create another one, or delete Nodes that are not needed."},
+		"full of one podCIDR":  {ccs{one}, func(s *state) { s.has(Node("greedy"), "10.0.0.0/8") }, "Full", "one is full (IPv4; Node greedy holds 10.0.0.0/8)"},
+		"all of it excluded":   {ccs{excluding(one.DeepCopy(), "10.0.0.0/28")}, nil, "Full", "one is full (IPv4; it has spec.excludedCIDRs). Create another one, or shorten spec.excludedCIDRs"},
+		"disabled":             {ccs{allocation(networkingv1.AllocationDisabled, one)}, nil, "Disabled", "one is disabled. Create another one, or set spec.allocation: Enabled."},
+		"terminating":          {ccs{terminating}, nil, "Terminating", "going is terminating. Create another one."},
+		"invalid":              {ccs{cc("bad", nil, 20, "10.0.0.0/24")}, nil, "Invalid", "bad is invalid (spec.ipv4: a block of 20 host bits does not fit into 10.0.0.0/24, which has 8). Create another one."},
+		"full before disabled": {ccs{allocation(networkingv1.AllocationDisabled, cc("a", nil, 8, "10.1.0.0/25")), one}, fill, "Full", "one is full (IPv4)"},
+		"None":                 {ccs{virtual}, nil, "", ""},
+		"full, then None":      {ccs{one, virtual}, fill, "", ""},
+	} {
+		t.Run(what, func(t *testing.T) {
+			before := tc.before
+			if before == nil {
+				before = func(*state) {}
+			}
+			s := started(t, tc.ccs, before)
+			if got := s.serve("n"); got != nil {
+				t.Fatalf("it gets %v", got)
+			}
+			view, ok := s.Pending("n")
+			if ok != (tc.reason != "") || view.Reason != tc.reason || !strings.Contains(view.Message, tc.want) {
+				t.Errorf("got %q, %q", view.Reason, view.Message)
+			}
+			want := map[allocator.Reason]int{tc.reason: 1}
+			delete(want, "")
+			if diff := cmp.Diff(want, s.Counts().Pending); diff != "" {
+				t.Errorf("counts (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Pending Nodes are called again when what is said about them may have changed, and no message grows with the cluster.
+func TestPendingIsToldAgain(t *testing.T) {
+	s := started(t, nil)
+	s.serve("n")
+	s.Changes()
+	for i := range 100 {
+		s.set(cc(fmt.Sprintf("cc%02d", i), nil, 20, fmt.Sprintf("10.%d.0.0/16", i)))
+	}
+	s.Walk()
+	if got := s.Changes().Nodes; len(got) != 1 {
+		t.Errorf("%v are called", got)
+	}
+	view, _ := s.Pending("n")
+	if len(view.Message) > 1000 || !strings.Contains(view.Message, "and more") {
+		t.Errorf("%d: %s", len(view.Message), view.Message)
+	}
+}
+
+// A Node in back-off is not said to be pending because a ClusterCIDR is full: it holds no blocks, but there are some.
+func TestInBackOffIsNotFull(t *testing.T) {
+	s := started(t, []*networkingv1.ClusterCIDR{cc("one", nil, 8, "10.0.0.0/24")})
+	s.show(Node("n"))
+	s.send("n")
+	s.Refused("n", "uid-n")
+	if view, ok := s.Pending("n"); ok {
+		t.Errorf("it is pending: %+v", view)
+	}
+	if pending := s.Counts().Pending; len(pending) > 0 {
+		t.Errorf("counted: %v", pending)
+	}
+}
+
+// What is wrong with podCIDRs is told about the Nodes that have them, and ends when the reason does.
+func TestFindings(t *testing.T) {
+	s := started(t, []*networkingv1.ClusterCIDR{cc("cc", nil, 8, "10.0.0.0/16")}, func(s *state) {
+		s.has(Node("fine"), "10.0.0.0/24")
+		s.has(Node("outside"), "172.16.0.0/24")
+		s.has(Node("twin"), "10.0.5.0/24")
+		s.has(Node("wide"), "10.0.4.0/23")
+		s.has(Node("unreadable"), "10.0.9.0/24", "ten")
+	})
+	find := func(name, reason, part string) {
+		t.Helper()
+		found := s.Findings(name)
+		switch {
+		case reason == "" && len(found) > 0, reason != "" && len(found) != 1, reason != "" && !strings.Contains(found[reason], part):
+			t.Errorf("%s: %v, want %s with %q", name, found, reason, part)
+		}
+	}
+	queued := strings.Join(s.Changes().Nodes, " ")
+	for _, name := range []string{"outside", "twin", "wide", "unreadable"} {
+		if !strings.Contains(queued, name) {
+			t.Errorf("%s is not called at the start: %s", name, queued)
+		}
+	}
+	find("fine", "", "")
+	find("outside", allocator.ReasonOutsideRanges, "podCIDRs [172.16.0.0/24] lie in no ClusterCIDR")
+	find("twin", allocator.ReasonConflict, "podCIDRs [10.0.5.0/24] share addresses with Node wide (10.0.4.0/23)")
+	find("wide", allocator.ReasonConflict, "Node twin (10.0.5.0/24)")
+	find("unreadable", allocator.ReasonUnreadable, `podCIDRs "ten" cannot be read`)
+	s.gone("wide")
+	find("twin", "", "")
+	s.Changes()
+	s.SetService("ServiceCIDR kubernetes", Pfxs("10.0.0.0/28"))
+	if got := s.Changes().Nodes; len(got) != 1 || got[0] != "fine" {
+		t.Errorf("%v are called about a service range", got)
+	}
+	find("fine", allocator.ReasonConflict, "service range ServiceCIDR kubernetes (10.0.0.0/28)")
+	s.set(cc("more", sel("p=x"), 8, "172.16.0.0/16"))
+	find("outside", "", "")
+	counts := s.Counts()
+	if want := (allocator.Counts{Holding: 4, Assigned: 4, Sharing: 1, Pending: counts.Pending}); !cmp.Equal(want, counts) {
+		t.Errorf("counts %+v, want %+v", counts, want)
+	}
+	s.DropPool("more")
+	s.DropPool("cc")
+	find("outside", "", "") // Without a ClusterCIDR nothing is out of range.
+	s.Changes()
+	s.set(cc("cc", nil, 8, "10.0.0.0/16"))
+	if got := strings.Join(s.Changes().Nodes, " "); !strings.Contains(got, "outside") {
+		t.Errorf("with the first ClusterCIDR, %q are called", got)
+	}
+}
+
+func TestReady(t *testing.T) {
+	const sixteen = "10.0.0.0/24"
+	one := cc("one", nil, 4, sixteen)
+	terminating := one.DeepCopy()
+	Deleted(terminating)
+	for what, tc := range map[string]struct {
+		cc     *networkingv1.ClusterCIDR
+		before func(*state)
+		reason string
+		want   string
+	}{
+		"available":            {one, nil, networkingv1.ReasonAvailable, "It can serve Nodes."},
+		"disabled":             {allocation(networkingv1.AllocationDisabled, one), nil, networkingv1.ReasonDisabled, "Nodes keep what they have. Set it to Enabled"},
+		"None":                 {allocation(networkingv1.AllocationNone, one), nil, networkingv1.ReasonNone, "need no podCIDRs"},
+		"terminating, unused":  {terminating, nil, networkingv1.ReasonTerminating, "No Node belongs to it any more."},
+		"terminating, in use":  {terminating, func(s *state) { s.has(Node("n"), "10.0.0.0/28") }, networkingv1.ReasonTerminating, "1 Node belongs to it: n. It goes when they are deleted."},
+		"invalid":              {cc("one", nil, 20, sixteen), nil, networkingv1.ReasonInvalid, "does not fit into 10.0.0.0/24, which has 8. Delete this ClusterCIDR and create one that is right."},
+		"invalid, but curable": {excluding(one.DeepCopy(), "x"), nil, networkingv1.ReasonInvalid, "Correct this field"},
+		"full of a large podCIDR": {one, func(s *state) { s.has(Node("greedy"), "10.0.0.0/23") }, networkingv1.ReasonExhausted,
+			"No free block for IPv4. These podCIDRs are larger than a block, so that one Node takes many: Node greedy (10.0.0.0/23)."},
+		"all of it excluded": {excluding(one.DeepCopy(), sixteen), nil, networkingv1.ReasonExhausted, "Blocks that nobody holds are in spec.excludedCIDRs: 10.0.0.0/24."},
+		"all of it services": {one, func(s *state) { s.SetService("flag", Pfxs(sixteen)) }, networkingv1.ReasonExhausted, "All of it is in service ranges."},
+	} {
+		t.Run(what, func(t *testing.T) {
+			before := tc.before
+			if before == nil {
+				before = func(*state) {}
+			}
+			s := started(t, []*networkingv1.ClusterCIDR{tc.cc}, before)
+			p, _ := s.Pool("one")
+			got := s.Ready(p)
+			if got.Reason != tc.reason || (got.Status == metav1.ConditionTrue) != (tc.reason == networkingv1.ReasonAvailable) || !strings.Contains(got.Message, tc.want) {
+				t.Errorf("got %s %s, %q", got.Reason, got.Status, got.Message)
+			}
+		})
+	}
+	s := started(t, []*networkingv1.ClusterCIDR{one}, func(s *state) { s.has(Node("n"), "10.0.0.0/28") })
+	p := pool.Compile(one, nil)
+	p.Supersede("the flags ask for another range")
+	s.SetPool(p)
+	if got := s.Ready(p); got.Reason != networkingv1.ReasonSuperseded || !strings.Contains(got.Message, "The flags ask for another range. It allocates nothing. 1 Node uses it and keeps its podCIDRs.") {
+		t.Errorf("superseded: %s, %q", got.Reason, got.Message)
+	}
+	s.gone("n")
+	if got := s.Ready(p); !strings.Contains(got.Message, "No Node uses it: it can be deleted.") {
+		t.Errorf("superseded and unused: %q", got.Message)
+	}
+}
+
+// That nothing is allocated any more is said when no write from it can be carried out.
+func TestStatusWaitsForWrites(t *testing.T) {
+	one := cc("one", nil, 4, "10.0.0.0/24")
+	for what, end := range map[string]func(*state){
+		"stored":     func(s *state) { s.Stored("n", "uid-n", "9") },
+		"shown":      func(s *state) { s.has(Node("n"), "10.0.0.0/28") },
+		"refused":    func(s *state) { s.Refused("n", "uid-n") },
+		"not sent":   func(s *state) { s.NotSent("n", "uid-n") },
+		"gone":       func(s *state) { s.gone("n") },
+		"not stored": func(s *state) { s.Unanswered("n", "uid-n", now); s.NotStored("n", "uid-n") },
+	} {
+		s := started(t, []*networkingv1.ClusterCIDR{one})
+		s.show(Node("n"))
+		s.send("n")
+		off := allocation(networkingv1.AllocationDisabled, one)
+		s.set(off)
+		if _, known := s.Status(off); known {
+			t.Errorf("%s: before, the status says Disabled", what)
+		}
+		s.Changes()
+		end(s)
+		if status, known := s.Status(off); !known || meta.IsStatusConditionTrue(status.Conditions, networkingv1.ConditionReady) {
+			t.Errorf("%s: the status is not known", what)
+		}
+		if !s.Changes().ClusterCIDRs["one"] {
+			t.Errorf("%s: nobody looks at the status again", what)
+		}
+	}
+}
+
+func TestStatus(t *testing.T) {
+	one := cc("one", nil, 4, "10.0.0.0/24", "fd00::/56")
+	one.Spec.IPv6PerNodeHostBits = new(int32(4))
+	excluding(one, "10.0.0.16/29")
+	one.Generation = 7
+	one.Status.Conditions = []metav1.Condition{
+		{Type: networkingv1.ConditionReady, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(now)},
+		{Type: "Foreign", Status: metav1.ConditionTrue},
+	}
+	s := started(t, []*networkingv1.ClusterCIDR{one, cc("other", sel("p=x"), 4, "10.0.0.128/25")}, func(s *state) {
+		s.SetService("flag", Pfxs("10.0.0.32/27"))
+		s.has(Node("a", address("10.0.0.200"), address("192.0.2.1")), "10.0.0.0/28", "fd00::/124")
+		s.has(Node("b"), "10.0.0.0/29")
+	})
+	status, known := s.Status(one)
+	if !known {
+		t.Fatal("not known")
+	}
+	if diff := cmp.Diff(&networkingv1.RangeStatus{CIDR: "10.0.0.0/24", BlockPrefixLength: 28, Total: 16, Allocated: 1, Free: 12, Unavailable: 3}, status.IPv4); diff != "" {
+		t.Errorf("IPv4 (-want +got):\n%s", diff)
+	}
+	if got := status.IPv6; got.Total != 1<<63-1 || got.Allocated != 1 || got.Unavailable != 0 || got.Free != 1<<63-1 {
+		t.Errorf("IPv6: %+v", got)
+	}
+	want := map[string]string{
+		networkingv1.ConditionReady:       "True Available It can serve Nodes.",
+		networkingv1.ConditionOverlapping: "True ServiceRange Service ranges, which are never allocated: 10.0.0.32/27 of flag. Addresses of Nodes, which Pods would get too; exclude them or use another range: 10.0.0.200/32 of a. Other ClusterCIDRs, which share what is free: other.",
+		networkingv1.ConditionConflicted:  "True Overlap The same addresses are held by Node a (10.0.0.0/28) and Node b (10.0.0.0/29).",
+	}
+	for _, condition := range status.Conditions {
+		got := fmt.Sprintf("%s %s %s", condition.Status, condition.Reason, condition.Message)
+		if !strings.HasPrefix(got, want[condition.Type]) || want[condition.Type] == "" || condition.ObservedGeneration != 7 {
+			t.Errorf("%s as of %d: %s", condition.Type, condition.ObservedGeneration, got)
+		}
+		if condition.Type == networkingv1.ConditionReady && !condition.LastTransitionTime.Time.Equal(now) {
+			t.Errorf("an unchanged condition gets another transition time: %v", condition.LastTransitionTime)
+		}
+	}
+	if len(status.Conditions) != len(want) {
+		t.Errorf("%d conditions, want %d", len(status.Conditions), len(want))
+	}
+	another := one.DeepCopy()
+	another.UID = "another"
+	if _, known := s.Status(another); known {
+		t.Error("the status of another ClusterCIDR of that name is known")
+	}
+}
+
+func address(a string) func(*v1.Node) {
+	return func(n *v1.Node) { n.Status.Addresses = append(n.Status.Addresses, v1.NodeAddress{Address: a}) }
+}
+
+func TestTraffic(t *testing.T) {
+	s := started(t, []*networkingv1.ClusterCIDR{cc("one", nil, 8, "10.0.0.0/22")}, func(s *state) { s.has(Node("old"), "10.0.1.0/24") })
+	for _, name := range []string{"a", "b", "c"} { // .2, .3, and .0 after a look at none other
+		s.serve(name)
+	}
+	s.gone("old")
+	s.gone("a")
+	s.serve("d") // .1
+	p, _ := s.Pool("one")
+	got := s.Traffic(p, ipam.IPv4)
+	if got.Allocations != 4 || got.Releases != 2 || got.TriesSum != 4 || got.Tries[0] != 4 {
+		t.Errorf("got %+v", got)
+	}
+}

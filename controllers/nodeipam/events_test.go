@@ -1,0 +1,44 @@
+package nodeipam
+
+import (
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// TestEventsAreSaidOnce: what was said about an object is not said again, until it changes for a reader.
+func TestEventsAreSaidOnce(t *testing.T) {
+	client := fake.NewSimpleClientset()
+	written := make(chan string, 100)
+	client.PrependReactor("*", "events", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if create, ok := action.(clienttesting.CreateAction); ok {
+			event := create.GetObject().(*v1.Event)
+			written <- event.InvolvedObject.Name + ": " + event.Reason + ", " + event.Message
+		} else {
+			written <- action.GetVerb()
+		}
+		return false, nil, nil
+	})
+	e := newEvents(client)
+	defer e.start(t.Context())()
+	a, b := nodeReference("a", "1"), nodeReference("b", "2")
+	e.tell(a, "Full", "2 of 5 are full", "full")
+	e.tell(a, "Full", "3 of 5 are full", "full")
+	e.tell(b, "Full", "3 of 5 are full", "full")
+	e.tell(a, "Full", "4 of 5 are full, one is disabled", "full or disabled")
+	e.tell(a, "Conflict", "full", "")
+	e.tell(a, "Conflict", "full", "")
+	e.tell(nodeReference("a", "3"), "Full", "another Node of that name", "full")
+	var got []string
+	want := []string{"a: Full, 2 of 5 are full", "b: Full, 3 of 5 are full", "a: Full, 4 of 5 are full, one is disabled", "a: Conflict, full", "a: Full, another Node of that name"}
+	for range want {
+		got = append(got, <-written)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
