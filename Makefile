@@ -410,7 +410,7 @@ build-scale: tools build upstream
 	@hack/build.sh bin/scale ./test/scale
 
 .PHONY: scale
-scale: build-scale $(if $(filter addresses,$(SCENARIO)),$(ORIGINAL)) ## Measure us, upstream and a bare loop with NODES=5000; SCENARIO=burst, overload, restart, waiting, idle or events, of Cluster IPAM addresses or bound; see docs/engineering/performance.md
+scale: build-scale $(if $(filter addresses,$(SCENARIO)),$(ORIGINAL)) ## Measure us, upstream and a bare loop with NODES=5000; SCENARIO=burst, overload, restart, waiting or idle, of Cluster IPAM addresses or bound; see docs/engineering/performance.md
 	@bin/scale $(SCENARIO) $(if $(filter-out file,$(origin NODES)),--nodes=$(NODES)) $(SCALE)
 
 # Three hours on two cores that have nothing else to do. One hour of that goes into 5,000 Nodes at 20 a second and 100,000 as fast as they can.
@@ -427,7 +427,6 @@ performance: build-scale ## Measure all that docs/engineering/performance.md sho
 	bin/scale restart --nodes=1000,100000 --json=docs/data/scale-restart.json
 	bin/scale waiting --interleaved --apart --rounds=3 --json=docs/data/scale-waiting.json
 	bin/scale idle --json=docs/data/scale-idle.json
-	bin/scale events --rounds=3 --json=docs/data/scale-events.json
 	bin/scale report-into docs/engineering/performance.md
 	@$(MAKE) --no-print-directory plots
 

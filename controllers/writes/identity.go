@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
-// UnelectedIdentity identifies this process when there is no Lease. A controller that is rebuilt after a panic keeps it.
+// UnelectedIdentity identifies this process when there is no Lease.
 var UnelectedIdentity = sync.OnceValue(newIdentity)
 
 func newIdentity() string {

@@ -44,8 +44,6 @@ const (
 	ReasonAvailable = "Available"
 	// ReasonExhausted (False): at least one family has no free block.
 	ReasonExhausted = "Exhausted"
-	// ReasonPending (False): the finalizer could not be added so far, or somebody removes it; the message says why.
-	ReasonPending = "Pending"
 	// ReasonNone (False): spec.allocation is None, so that Nodes get no podCIDRs because of this ClusterCIDR.
 	ReasonNone = "None"
 	// ReasonDisabled (False): spec.allocation is Disabled.

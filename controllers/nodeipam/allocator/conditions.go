@@ -32,7 +32,7 @@ func (s *State) Status(cc *networkingv1.ClusterCIDR) (status networkingv1.Cluste
 			status.IPv6 = s.RangeStatus(p, r)
 		}
 	}
-	for _, condition := range []metav1.Condition{s.Ready(p), s.Overlapping(p), s.conflicted(p)} {
+	for _, condition := range []metav1.Condition{s.Ready(p), s.Overlapping(p), s.Conflicted(p)} {
 		// Start from the existing condition, so that an unchanged one keeps its transition time. Conditions of other types belong to others.
 		if known := meta.FindStatusCondition(cc.Status.Conditions, condition.Type); known != nil && !known.LastTransitionTime.IsZero() {
 			status.Conditions = append(status.Conditions, *known)
@@ -210,8 +210,8 @@ func (s *State) overlaps(p *pool.Pool) (found map[string][]string, addresses int
 	return found, addresses
 }
 
-// conflicted reports which owners hold the same addresses inside p's ranges.
-func (s *State) conflicted(p *pool.Pool) metav1.Condition {
+// Conflicted reports which owners hold the same addresses inside p's ranges.
+func (s *State) Conflicted(p *pool.Pool) metav1.Condition {
 	var pairs []string
 	for _, r := range p.Ranges {
 		for outer, inner := range ipam.Nested(s.ledger.Holdings(r.Prefix)) {

@@ -75,9 +75,6 @@ func (s *State) Cursor(p *pool.Pool, family ipam.Family) netip.Addr {
 	return s.ledger.Cursor(&p.Pool, family)
 }
 
-// NameOfNode returns the name of the Node with this UID; empty if there is none.
-func (s *State) NameOfNode(uid types.UID) string { return s.names[uid] }
-
 // Members yields the UID of each Node that belongs to p once, ordered by the Node's first block in p. Reserved blocks do not count.
 func (s *State) Members(p *pool.Pool) iter.Seq[types.UID] {
 	return func(yield func(types.UID) bool) {

@@ -14,12 +14,34 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
-	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/steps"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
 )
 
+type step func(*allocator.State)
+
+func set(cc *networkingv1.ClusterCIDR) step {
+	return func(s *allocator.State) {
+		before, _ := s.Pool(cc.Name)
+		s.SetPool(pool.Compile(cc, before))
+	}
+}
+
+func observe(n *v1.Node) step {
+	return func(s *allocator.State) { s.Observe(n) }
+}
+
+// send reserves blocks for a Node without podCIDRs, if there are any, and sends them.
+func send(n *v1.Node) step {
+	return func(s *allocator.State) {
+		s.Observe(n)
+		s.Send(n.Name, n.UID)
+	}
+}
+
 // show returns a page for nodes after the steps.
-func show(nodes []*v1.Node, steps ...Step) http.Handler {
+func show(nodes []*v1.Node, steps ...step) http.Handler {
 	state := allocator.New()
+	state.Start()
 	for _, s := range steps {
 		s(state)
 	}
@@ -52,13 +74,13 @@ func oneOfEach() http.Handler {
 	going.DeletionTimestamp = &going.CreationTimestamp
 	dual := networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/20", IPv6: "fd00::/116", PerNodeHostBits: 8, Priority: 7, ExcludedCIDRs: []string{"10.0.0.0/24"}}
 	return show([]*v1.Node{n1, Node("n2"), wide, old, waiting, unreadable, going, Node("new"), Node("first", Label("zone", "b"))},
-		func(b *allocator.State) { b.SetService("ServiceCIDR kubernetes", Pfxs("10.0.15.0/24")) },
-		Set(ClusterCIDR("a", dual)),
-		Set(ClusterCIDR("b", Spec4("192.168.0.0/24", 8, AnyOf(AllOf(In("zone", "b")))))),
-		Reserve(Node("n1", From("a"))), Reserve(Node("n2")),
-		Shows(n1, n1.Spec.PodCIDRs...), Shows(wide, "10.0.0.0/23"), Shows(old, "172.16.0.0/24"),
-		Set(ClusterCIDR("a", dual, func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = networkingv1.AllocationDisabled })),
-		Reserve(Node("first", Label("zone", "b"))), Reserve(waiting),
+		func(s *allocator.State) { s.SetService("ServiceCIDR kubernetes", Pfxs("10.0.15.0/24")) },
+		set(ClusterCIDR("a", dual)),
+		set(ClusterCIDR("b", Spec4("192.168.0.0/24", 8, AnyOf(AllOf(In("zone", "b")))))),
+		send(Node("n1", From("a"))), send(Node("n2")),
+		observe(n1), observe(wide), observe(old), observe(unreadable),
+		set(ClusterCIDR("a", dual, func(cc *networkingv1.ClusterCIDR) { cc.Spec.Allocation = networkingv1.AllocationDisabled })),
+		send(Node("first", Label("zone", "b"))), send(waiting),
 	)
 }
 
@@ -66,7 +88,7 @@ func oneOfEach() http.Handler {
 func TestJSON(t *testing.T) {
 	const want = `{
 	"controller": "multi-cidr-node-ipam-controller", "time": "2026-01-02T03:04:05Z", "problem": "the CRD is gone",
-	"summary": {"total": 9, "allocated": 4, "reserved": 2, "pending": 2, "deleting": 1, "outOfRange": ["old"], "conflicting": ["n1", "wide"]},
+	"summary": {"total": 9, "allocated": 4, "reserved": 2, "pending": 2, "deleting": 1, "none": 0, "outOfRange": ["old"], "conflicting": ["n1", "wide"]},
 	"clusterCIDRs": [
 		{
 			"name": "a", "state": "Disabled", "message": "spec.allocation is Disabled. Nodes keep what they have. Set it to Enabled to allocate from this ClusterCIDR.", "priority": 7, "members": 3,
@@ -144,7 +166,7 @@ func TestAnswers(t *testing.T) {
 		"a write":             {oneOfEach(), "POST", "", "", 405, "text/plain; charset=utf-8"},
 		"another path":        {oneOfEach(), "GET", "x", "", 404, "text/plain; charset=utf-8"},
 		"there is no state":   {show(nil), "GET", "", "", 503, "text/plain; charset=utf-8"},
-		"without a finalizer": {show(nil, Set(ClusterCIDR("new", Spec4("10.0.0.0/20", 8, nil), NoFinalizer))), "GET", "", "", 200, "text/plain; charset=utf-8"},
+		"without a finalizer": {show(nil, set(ClusterCIDR("new", Spec4("10.0.0.0/20", 8, nil), NoFinalizer))), "GET", "", "", 200, "text/plain; charset=utf-8"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := ask(tc.page, tc.method, tc.target, tc.accept)

@@ -10,7 +10,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	networkingapiv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -167,13 +166,7 @@ func (c *Cluster) ready(p *pool.Pool) (reason, message string) {
 // overlapping and conflicted are the messages of these conditions; empty while they are not True.
 func (c *Cluster) overlapping(p *pool.Pool) string { return whileTrue(c.state.Overlapping(p)) }
 
-func (c *Cluster) conflicted(p *pool.Pool) string {
-	status, _ := c.state.Status(&networkingv1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: p.Name, UID: types.UID(p.ID)}})
-	if condition := meta.FindStatusCondition(status.Conditions, networkingv1.ConditionConflicted); condition != nil {
-		return whileTrue(*condition)
-	}
-	return ""
-}
+func (c *Cluster) conflicted(p *pool.Pool) string { return whileTrue(c.state.Conflicted(p)) }
 
 func whileTrue(condition metav1.Condition) string {
 	if condition.Status != metav1.ConditionTrue {

@@ -72,7 +72,7 @@ func drawAny(d *rand.Rand, name string) *networkingv1.ClusterCIDR {
 	cc := ClusterCIDR(name, spec)
 	for _, edit := range []func(*networkingv1.ClusterCIDR){NoFinalizer, Deleted, func(cc *networkingv1.ClusterCIDR) {
 		cc.Status.Conditions = []metav1.Condition{{
-			Type: networkingv1.ConditionReady, Status: metav1.ConditionFalse, Reason: one(d, networkingv1.ReasonPending, networkingv1.ReasonExhausted), Message: one(d, "", "because"),
+			Type: networkingv1.ConditionReady, Status: metav1.ConditionFalse, Reason: one(d, networkingv1.ReasonDisabled, networkingv1.ReasonExhausted), Message: one(d, "", "because"),
 		}}
 	}} {
 		if d.IntN(5) == 0 {

@@ -191,13 +191,6 @@ func (p *Pool) Allocates(blocks []netip.Prefix) bool {
 	return true
 }
 
-// LargerThanBlocks reports whether a prefix is larger than one of p's blocks of its family.
-func (p *Pool) LargerThanBlocks(prefix netip.Prefix) bool {
-	return slices.ContainsFunc(p.Ranges, func(r ipam.Range) bool {
-		return r.Family() == ipam.FamilyOf(prefix) && prefix.Bits() < r.BlockBits
-	})
-}
-
 // SharesWith reports whether p can allocate an address that lies in a range of o and that o does not exclude. It includes the uncut ranges
 // of o: despite the wrong block size, the addresses may be intended.
 func (p *Pool) SharesWith(o *Pool) bool {

@@ -123,8 +123,6 @@ func (p *pool) ready(held []netip.Prefix) string {
 		return networkingv1.ReasonSuperseded
 	case !v.enabled:
 		return networkingv1.ReasonDisabled
-	case !v.finalized:
-		return networkingv1.ReasonPending
 	case freeTuples(p.ranges, p.without(held)).Sign() == 0:
 		return networkingv1.ReasonExhausted
 	}
