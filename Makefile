@@ -249,7 +249,7 @@ nightly: ## Run everything that make test does not, for some four hours, go on a
 # Where goroutines share memory, of what compiles in minutes with cgo: what imports Kubernetes' own programs is left to test-race.
 RACE := ./controllers/lease/... ./controllers/nodeipam/... ./controllers/cloudmanager/... ./controllers/clusteripam/shell/... ./test/worlds
 # Random histories that run in one goroutine.
-HISTORIES := TestRandomHistories|TestCandidatesOnTheMove|TestRandomClusters
+HISTORIES := TestRandomHistories|TestRandomClusters
 
 .PHONY: test-unit
 test-unit: ## Run the unit tests, and those of concurrent packages once more with the race detector, which wants a C compiler
