@@ -121,14 +121,23 @@ func (c *Controller) tellAlarm(s *allocator.State, cc *networkingv1.ClusterCIDR,
 	c.events.tell(clusterCIDRReference(cc), alarm, now.Message, alarm)
 }
 
-// shows reports whether a status contains everything in want.
+// shows reports whether a status contains everything in want. What others wrote beside that stays theirs.
 func shows(status, want networkingv1.ClusterCIDRStatus) bool {
 	for _, w := range want.Conditions {
 		if known := meta.FindStatusCondition(status.Conditions, w.Type); known == nil || !equality.Semantic.DeepEqual(*known, w) {
 			return false
 		}
 	}
-	return equality.Semantic.DeepEqual(status.IPv4, want.IPv4) && equality.Semantic.DeepEqual(status.IPv6, want.IPv6)
+	return showsRange(status.IPv4, want.IPv4) && showsRange(status.IPv6, want.IPv6)
+}
+
+func showsRange(status, want *networkingv1.RangeStatus) bool {
+	if want == nil || status == nil {
+		return want == nil
+	}
+	is := *status
+	is.Cursor = "" // that of an earlier version
+	return is == *want
 }
 
 func (c *Controller) applyStatus(ctx context.Context, cc *networkingv1.ClusterCIDR, want networkingv1.ClusterCIDRStatus) error {

@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
@@ -27,7 +26,7 @@ func TestStartsWithoutCRDAndRBAC(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := c.healthSays("waiting for the end of this problem: the CustomResourceDefinition of ClusterCIDR is not installed: apply manifests/crds"); err != nil {
+	if err := c.healthSays("waiting for the end of this problem: the controller may not read ClusterCIDRs: apply manifests/rbac"); err != nil {
 		t.Fatal(err)
 	}
 	if err := createNode(c, []string{"n1"}); err != nil {
@@ -45,14 +44,14 @@ func TestStartsWithoutCRDAndRBAC(t *testing.T) {
 		t.Error(err)
 	}
 
-	if err := cp.Apply(ctx, "../../manifests/crds"); err != nil {
+	if err := cp.Apply(ctx, "../../manifests/rbac"); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.healthSays("the controller may not read ClusterCIDRs: apply manifests/rbac"); err != nil {
+	if err := c.healthSays("the CustomResourceDefinition of ClusterCIDR is not installed: apply manifests/crds"); err != nil {
 		t.Error(err)
 	}
 
-	if err := cp.Apply(ctx, "../../manifests/rbac"); err != nil {
+	if err := cp.Apply(ctx, "../../manifests/crds"); err != nil {
 		t.Fatal(err)
 	}
 	if err := createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}); err != nil {
@@ -138,75 +137,5 @@ func TestStoredInvalidClusterCIDRs(t *testing.T) {
 		if err := gone(c, []string{"cc", name}); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
-	}
-}
-
-// TestUndecodableClusterCIDR stores a ClusterCIDR with a field of another type, as a CRD that somebody edited lets it in. A client that
-// decodes a list as a whole would know of no ClusterCIDR any more.
-func TestUndecodableClusterCIDR(t *testing.T) {
-	ctx := t.Context()
-	c := freshCluster(t, controlplane.Options{})
-	if err := createClusterCIDR(c, []string{"valid", "10.0.0.0/16", "hb8"}); err != nil {
-		t.Fatal(err)
-	}
-	crd := crdWithoutRules(t)
-	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
-	anything := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
-	if err := unstructured.SetNestedMap(versions[0].(map[string]any), anything, "schema", "openAPIV3Schema", "properties", "spec"); err != nil {
-		t.Fatal(err)
-	}
-	if err := unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.cp.ApplyObjects(ctx, crd); err != nil {
-		t.Fatal(err)
-	}
-	a := newAdmission(t, c.cp)
-	undecodable := clusterCIDRWithSpec(t, "another", `{"ipv4": "10.1.0.0/16", "perNodeHostBits": "8"}`)
-	if err := eventually(patience, func(ctx context.Context) error {
-		_, err := a.raw.Create(ctx, undecodable, metav1.CreateOptions{})
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if err := clusterCIDREvent(c, []string{"another", "Invalid", "cannot be decoded"}); err != nil {
-		t.Error(err)
-	}
-	if err := createNode(c, []string{"while-it-runs"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := served(c, []string{"while-it-runs", "10.0.0.0/24", "by", "valid"}); err != nil {
-		t.Error(err)
-	}
-	if err := manage(c, []string{"restart"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := createNode(c, []string{"after-a-start"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := served(c, []string{"after-a-start", "10.0.1.0/24", "by", "valid"}); err != nil {
-		t.Error(err)
-	}
-
-	// Its status is stored, so it is not written again, while that of the other one is, once a second at most.
-	version := ""
-	for i, name := range []string{"third", "fourth", "fifth"} {
-		if err := createNode(c, []string{name}); err != nil {
-			t.Fatal(err)
-		}
-		if err := counts(c, []string{"valid", "ipv4", fmt.Sprintf("allocated=%d", 3+i)}); err != nil {
-			t.Fatal(err)
-		}
-		another, err := a.raw.Get(ctx, "another", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if now := another.GetResourceVersion(); version != "" && now != version {
-			t.Errorf("it was written again: its resource version was %s and is %s", version, now)
-		}
-		version = another.GetResourceVersion()
-	}
-	if err := c.healthy(); err != nil {
-		t.Error(err)
 	}
 }

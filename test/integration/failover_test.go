@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
@@ -38,7 +39,8 @@ func (c *cluster) joinAround(t *testing.T, disaster func() error) {
 		t.Fatal(err)
 	}
 	for i := range joining {
-		if _, err := c.waitServed(fmt.Sprint("n", i), patience); err != nil {
+		// After an outage client-go opens a watch again within a minute.
+		if _, err := c.waitServed(fmt.Sprint("n", i), time.Minute+patience); err != nil {
 			t.Fatal(err)
 		}
 	}
