@@ -247,21 +247,21 @@ nightly: ## Run everything that make test does not, for some four hours, go on a
 	@hack/nightly.sh $(NIGHTLY)
 
 # Where goroutines share memory, of what compiles in minutes with cgo: what imports Kubernetes' own programs is left to test-race.
-RACE := ./controllers/lease/... ./controllers/nodeipam/... ./controllers/cloudmanager/... ./controllers/clusteripam/shell/...
-# Random histories, of which most run in one goroutine.
-HISTORIES := TestSimulation|TestReference|TestRandomHistories|TestUsageKeepsCount|TestCandidates|TestModel
+RACE := ./controllers/lease/... ./controllers/nodeipam/... ./controllers/cloudmanager/... ./controllers/clusteripam/shell/... ./test/worlds
+# Random histories that run in one goroutine.
+HISTORIES := TestRandomHistories|TestRandomClusters
 
 .PHONY: test-unit
 test-unit: ## Run the unit tests, and those of concurrent packages once more with the race detector, which wants a C compiler
 	@hack/ensure-c-compiler.sh
 	@echo "== unit tests"
-	go test ./apis/... ./controllers/...
+	go test ./apis/... ./controllers/... ./test/worlds
 	CGO_ENABLED=1 go test -race -skip='^($(HISTORIES))$$' $(RACE)
 
 .PHONY: test-race
 test-race: ## Run all unit tests with the race detector; package race says how many random histories that plays
 	@hack/ensure-c-compiler.sh
-	CGO_ENABLED=1 go test -race -skip='^TestModel$$' ./apis/... ./controllers/...
+	CGO_ENABLED=1 go test -race ./apis/... ./controllers/... ./test/worlds
 
 .PHONY: test-monitoring test-image test-forge test-release test-chart
 test-monitoring: ## Try the alerts and the dashboard on samples, with Prometheus' own engine
@@ -299,7 +299,7 @@ test-minor-processes:
 
 .PHONY: test-programs test-harness
 test-programs: tools build upstream $(BIN)/kubeadm ## Try the preflight, kubectl node-ipam, local-cluster, the manifests, and what the other tests rest on
-	$(INTEGRATION) $$(go list ./cmd/... ./test/... | grep -vE '/test/(bench|clusteripam|conformance|e2e|inputs|integration|mutants|parity|results|scale)(/|$$)')
+	$(INTEGRATION) $$(go list ./cmd/... ./test/... | grep -vE '/test/(bench|clusteripam|conformance|e2e|inputs|integration|mutants|parity|results|scale|worlds)(/|$$)')
 test-harness: tools build upstream ## Try what measurements and mutants rest on
 	$(INTEGRATION) ./test/bench/... ./test/mutants/... ./test/results/... ./test/scale/...
 	go -C hack/plot test ./...
@@ -370,17 +370,13 @@ INPUTS ?=
 inputs: tools build ## Throw whatever the API server accepts at both programs for DURATION=10m; docs/engineering/reliability.md says what, and what is checked
 	$(INTEGRATION) -timeout=0 -v ./test/inputs -inputs.duration=$(DURATION) -inputs.seed=0 $(INPUTS)
 
-# What `make simulate` plays: so many seeds, or one of them, or a history from a file.
-SEEDS ?= 20000
+# How many random worlds `make simulate` runs, or the seed of the only one.
+SEEDS ?= 1000
 SEED ?=
-HISTORY ?=
 
 .PHONY: simulate
-simulate: ## Simulate SEEDS=20000 histories of the whole controller, or print one: SEED=7 or HISTORY=file; see docs/engineering/simulation.md
-	@go test -c -o bin/simulation.test ./controllers/nodeipam
-	@cd controllers/nodeipam && ../../bin/simulation.test -test.v -test.timeout=0 \
-		$(if $(HISTORY),-test.run=TestSimulationHistories -simulation.history=$(abspath $(HISTORY)), \
-		-test.run='^TestSimulation$$' $(if $(SEED),-simulation.seed=$(SEED),-simulation.seeds=$(SEEDS) -simulation.progress))
+simulate: ## Run SEEDS=1000 random worlds, with simulated time and whole processes of the controller, or one with its history: SEED=7; see docs/engineering/simulation.md
+	go test -count=1 -timeout=0 ./test/worlds -run='^TestWorlds$$' $(if $(SEED),-v -worlds.seed=$(SEED),-worlds.seeds=$(SEEDS))
 
 .PHONY: consumer
 consumer: tools build ## Give machines of Cluster API's vSphere provider, in a simulated vCenter, addresses from our pools; minutes the first time
