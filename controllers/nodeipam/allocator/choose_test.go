@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
@@ -478,27 +479,26 @@ func TestBackOff(t *testing.T) {
 	s.want("old", s.send("old"), "10.0.0.0/24")
 }
 
-// Seen.ByOther: podCIDRs that were not sent for a Node which had none.
-func TestByOther(t *testing.T) {
+// Seen.First and Seen.Own: podCIDRs of a Node that had none, and whether they were sent for it.
+func TestFirstShown(t *testing.T) {
 	s := started(t, []*networkingv1.ClusterCIDR{cc("cc", nil, 8, "10.0.0.0/16")})
+	wants := func(seen allocator.Seen, first, own bool, what string) {
+		t.Helper()
+		if seen.First != first || seen.Own != own {
+			t.Errorf("%s: first %t, own %t", what, seen.First, seen.Own)
+		}
+	}
 	s.show(Node("n"))
 	s.send("n")
-	if s.has(Node("n"), "10.0.0.0/24").ByOther || s.has(Node("n"), "10.0.0.0/24").ByOther {
-		t.Error("its own podCIDRs are those of another")
-	}
-	if s.has(Node("new"), "10.0.1.0/24").ByOther {
-		t.Error("a Node that is created with podCIDRs is no sign of another allocator")
-	}
+	wants(s.has(Node("n"), "10.0.0.0/24"), true, true, "its own")
+	wants(s.has(Node("n"), "10.0.0.0/24"), false, true, "its own again")
+	wants(s.has(Node("new"), "10.0.1.0/24"), false, false, "a Node that is created with podCIDRs")
 	s.show(Node("m"))
 	s.Next("m", now)
-	if !s.has(Node("m"), "10.0.2.0/24").ByOther {
-		t.Error("podCIDRs that were never sent are taken for its own")
-	}
+	wants(s.has(Node("m"), "10.0.2.0/24"), true, false, "podCIDRs that were never sent")
 	s.show(Node("o"))
 	s.send("o")
-	if !s.has(Node("o"), "10.0.9.0/24").ByOther {
-		t.Error("other podCIDRs than those sent are taken for its own")
-	}
+	wants(s.has(Node("o"), "10.0.9.0/24"), true, false, "other podCIDRs than those sent")
 	if view, _ := s.Node("o"); !slices.Equal(view.Blocks, Pfxs("10.0.9.0/24")) {
 		t.Errorf("it holds %v", view.Blocks)
 	}
@@ -517,7 +517,7 @@ func TestMembers(t *testing.T) {
 	members := func(name string) (names []string) {
 		p, _ := s.Pool(name)
 		for uid := range s.Members(p) {
-			names = append(names, s.NameOfNode(uid))
+			names = append(names, strings.TrimPrefix(s.NameOf(ipam.Owner{Kind: ipam.Node, ID: string(uid)}), "Node "))
 		}
 		return names
 	}

@@ -163,7 +163,7 @@ func (s *State) Observe(object *v1.Node) (seen Seen) {
 func (s *State) shown(n *node, object *v1.Node, read pool.Reading, isNew bool) (seen Seen) {
 	held := s.ledger.Held(ownerOf(n.uid))
 	seen.Own = n.state >= Sent && sameBlocks(held, read.Blocks)
-	seen.First = s.started && !isNew && (n.state != Assigned || n.answered != "")
+	seen.First = s.started && !isNew && (n.state != Assigned || n.poolID != "") // poolID: only an answer has told so far
 	if s.leave(n); s.started && n.state == Sent {
 		s.touch(held...) // What is shown of a disabled ClusterCIDR may wait for this.
 	}
