@@ -58,24 +58,29 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 		}
 	})
 	if cc == nil {
+		c.note(ctx, health.WritesClusterCIDR, name, nil)
+		c.note(ctx, health.WritesStatus, name, nil)
 		return nil
 	}
+	var finalizer error
 	if present != slices.Contains(cc.Finalizers, networkingv1.Finalizer) {
-		err := c.patchFinalizers(ctx, cc, present)
-		c.note(ctx, health.WritesClusterCIDR, name, err)
-		if err != nil || !present {
-			return err
-		}
+		finalizer = c.patchFinalizers(ctx, cc, present)
 	}
+	c.note(ctx, health.WritesClusterCIDR, name, finalizer)
 	switch {
-	case early > 0:
+	case finalizer == nil && !present && cc.DeletionTimestamp != nil:
+		return nil // It goes.
+	case early > 0 && finalizer == nil:
 		return writes.Later(early)
-	case !known || shows(cc.Status, want):
-		return nil
+	case early > 0 || !known:
+		return finalizer
 	}
-	err := c.applyStatus(ctx, cc, want)
-	c.note(ctx, health.WritesStatus, name, err)
-	return err
+	var status error
+	if !shows(cc.Status, want) {
+		status = c.applyStatus(ctx, cc, want)
+	}
+	c.note(ctx, health.WritesStatus, name, status)
+	return errors.Join(finalizer, status)
 }
 
 // keepsFinalizer reports whether a ClusterCIDR should have the finalizer: until it is being deleted and no Node belongs to it. From the

@@ -32,13 +32,14 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 		return nil
 	}
 	var (
-		do   allocator.Action
-		uid  types.UID
-		wait time.Duration
+		do      allocator.Action
+		uid     types.UID
+		wait    time.Duration
+		pending bool
 	)
 	c.with(func(s *allocator.State) {
 		do, uid, wait = s.Next(name, time.Now())
-		c.tell(s, name)
+		pending = c.tell(s, name)
 	})
 	switch do {
 	case allocator.Wait:
@@ -48,19 +49,24 @@ func (c *Controller) syncNode(ctx context.Context, name string) error {
 	case allocator.Write:
 		return c.write(ctx, name, uid)
 	}
+	if pending {
+		return writes.Pending{} // After refusals it does not start over: whoever takes its place may be refused, too.
+	}
 	return nil
 }
 
-// tell writes the events about a Node: why it is pending, or what is wrong with its podCIDRs. The caller holds the lock.
-func (c *Controller) tell(s *allocator.State, name string) {
-	if pending, ok := s.Pending(name); ok {
-		c.events.tell(nodeReference(name, pending.UID), ReasonNotAvailable, pending.Message, pending.Gist)
-		return
+// tell writes the events about a Node: why it is pending, or what is wrong with its podCIDRs. It reports whether it is pending. The caller
+// holds the lock.
+func (c *Controller) tell(s *allocator.State, name string) (pending bool) {
+	if view, ok := s.Pending(name); ok {
+		c.events.tell(nodeReference(name, view.UID), ReasonNotAvailable, view.Message, view.Gist)
+		return true
 	}
 	for reason, message := range s.Findings(name) {
 		view, _ := s.Node(name)
 		c.events.tell(nodeReference(name, view.UID), reason, message, "")
 	}
+	return false
 }
 
 // write sends the podCIDRs of exactly this Node. It waits for the client-side limit and for the fence before it locks the state, so that what
@@ -101,7 +107,9 @@ func (c *Controller) answered(name string, r allocator.Reservation, version stri
 		switch {
 		case err == nil && version != "":
 			if kept = s.Stored(name, r.UID, version); kept {
-				metrics.ObserveAssignment(time.Since(c.firstSeen[r.UID]).Seconds())
+				if first, ok := c.firstSeen[r.UID]; ok { // Otherwise the watch was faster than the answer.
+					metrics.ObserveAssignment(time.Since(first).Seconds())
+				}
 			}
 		case api.NotSent(err):
 			s.NotSent(name, r.UID)
@@ -139,7 +147,7 @@ func (c *Controller) readBack(ctx context.Context, name string, uid types.UID) e
 	case err != nil:
 		return fmt.Errorf("read Node %s, to find out whether its podCIDRs are stored: %w", name, err)
 	default:
-		c.with(func(s *allocator.State) { s.Observe(node) })
+		c.with(func(s *allocator.State) { s.ReadBack(node) })
 	}
 	c.nodeQueue.Add(name)
 	return nil

@@ -47,6 +47,7 @@ func WorkOne[K comparable](ctx context.Context, queue Queue[K], sync func(contex
 	switch err := sync(ctx, key); {
 	case err == nil:
 		queue.Forget(key)
+	case errors.As(err, new(writes.Pending)):
 	case errors.As(err, &pause):
 		queue.AddAfter(key, time.Duration(pause))
 	case writes.NotItsTurn(err):

@@ -23,6 +23,11 @@ func (r RefusedLater) Error() string { return r.Err.Error() }
 
 func (r RefusedLater) Unwrap() error { return r.Err }
 
+// Pending is the error of an object that waits for others: nothing was tried, and its back-off stays as it is.
+type Pending struct{}
+
+func (Pending) Error() string { return "pending" }
+
 // NotThere reports whether the object of a write does not exist. An API server that does not serve the resource, for example because it has
 // not loaded the CRD yet, also answers 404. No event follows such an answer, so the write must be retried.
 func NotThere(err error) bool {

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
@@ -91,7 +92,7 @@ const (
 	Write
 	// Wait: the time that Next returns, then ask again.
 	Wait
-	// Read: one read decides whether blocks that are not sent again were stored. Then call Observe or NotStored.
+	// Read: one read decides whether blocks that are not sent again were stored. Then call ReadBack or NotStored.
 	Read
 )
 
@@ -206,6 +207,14 @@ func (s *State) Unanswered(name string, uid types.UID, until time.Time) {
 	if n := s.sent(name, uid); n != nil && until.After(n.unansweredUntil) {
 		n.unansweredUntil = until
 	}
+}
+
+// ReadBack records podCIDRs that a read shows of a Node, unless that Node is gone by now, or known to have some.
+func (s *State) ReadBack(object *v1.Node) (seen Seen) {
+	if s.sent(object.Name, object.UID) == nil {
+		return Seen{}
+	}
+	return s.Observe(object)
 }
 
 // NotStored records that a read, made when no write could be carried out any more, shows that exactly this Node has no podCIDRs, or is gone.

@@ -155,7 +155,7 @@ func (s *State) Observe(object *v1.Node) (seen Seen) {
 	}
 	deleted := object.DeletionTimestamp != nil
 	relabelled := before != nil && !sameLabels(before.Labels, object.Labels)
-	seen.Work = n.state == None || relabelled || deleted
+	seen.Work = n.state == None && !n.heldBack || relabelled || deleted
 	return seen
 }
 
@@ -168,10 +168,13 @@ func (s *State) shown(n *node, object *v1.Node, read pool.Reading, isNew bool) (
 		s.touch(held...) // What is shown of a disabled ClusterCIDR may wait for this.
 	}
 	n.state, n.answered, n.unansweredUntil, n.refused, n.heldBack = Assigned, object.ResourceVersion, time.Time{}, false, false
+	named := n.pool
 	if n.pool, n.poolID = object.Annotations[networkingv1.AnnotationClusterCIDR], ""; !s.started || len(read.Unreadable) > 0 {
 		n.object = object
 	}
-	s.hold(n, read.Blocks)
+	if s.hold(n, read.Blocks); s.started && n.pool != named {
+		s.touch(read.Blocks...) // It may belong to another ClusterCIDR now.
+	}
 	seen.Work = s.started && (len(read.Unreadable) > 0 || s.hasFindings(n.uid))
 	return seen
 }

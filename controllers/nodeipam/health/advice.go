@@ -74,7 +74,7 @@ func clusterCIDRProblem(err error) Problem {
 // zero value if no request was sent. An admission webhook or policy can answer with any code; its message is in the error.
 func WriteProblem(err error) (p Problem, lasts bool) {
 	var pause writes.Later
-	if writes.NotItsTurn(err) || errors.As(err, &pause) && !answered(err) {
+	if errors.As(err, new(writes.Pending)) || writes.NotItsTurn(err) || errors.As(err, &pause) && !answered(err) {
 		return Problem{}, false
 	}
 	for _, c := range causes {
