@@ -38,6 +38,8 @@ type config struct {
 	early bool
 	// leads is called when the process leads.
 	leads func()
+	// made is called with the controller's health check.
+	made func(check func() error)
 }
 
 // run runs a process until ctx ends or it loses its Lease.
@@ -66,6 +68,9 @@ func run(ctx context.Context, c config) error {
 		})
 		if err != nil {
 			return err
+		}
+		if c.made != nil {
+			c.made(func() error { return controller.HealthChecker().Check(nil) })
 		}
 		controller.Run(ctx)
 		return nil

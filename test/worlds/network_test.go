@@ -40,6 +40,8 @@ type link struct {
 type fault struct {
 	// late is how long it takes to reach the server, which then takes slow.
 	late, slow time.Duration
+	// answerLate is how long the answer takes, after the request was carried out.
+	answerLate time.Duration
 	// lost: it never reaches the server.
 	lost bool
 	// silent: no answer comes back. reset: the connection breaks instead.
@@ -138,6 +140,7 @@ func (l *link) exchange(ctx context.Context, req request) (code int, body []byte
 	if !f.lost {
 		go func() {
 			code, body := l.carry(req, w, f)
+			time.Sleep(f.answerLate)
 			done <- result{code, body}
 		}()
 	}

@@ -85,6 +85,7 @@ type server struct {
 	admit func(resource, name string, after object, by string) *metav1.Status
 	// writes counts what was stored, by resource, and patches what came for each Node.
 	writes, patches map[string]int
+	told            []string // events
 }
 
 func newServer(seed int64, j *judge) *server {
@@ -264,6 +265,8 @@ func (s *server) serve(r request, w write) (int, []byte) {
 	defer s.mu.Unlock()
 	if r.resource == "events" {
 		s.writes["events"]++
+		e := decode[object](r.body)
+		s.told = append(s.told, text(e, "involvedObject", "name")+": "+text(e, "reason")+": "+text(e, "message"))
 		return http.StatusCreated, r.body
 	}
 	answer, status := s.carryOut(r, w)

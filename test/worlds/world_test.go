@@ -58,6 +58,7 @@ type world struct {
 type replica struct {
 	*link
 	leads  bool
+	health func() error
 	cancel context.CancelFunc
 	done   chan struct{}
 }
@@ -131,6 +132,7 @@ func (w *world) run(ctx context.Context, r *replica) {
 		l = r.link
 		c = config{
 			identity: l.process, lease: w.lease, network: l, paused: l.paused, clocks: l.clocks, flags: w.flags, takeover: w.takeover, workers: w.workers, early: w.early,
+			made: func(check func() error) { w.do(func() { r.health = check }) },
 			leads: func() {
 				w.judge.logf("%s LEADS", l.process)
 				w.do(func() { r.leads = true })

@@ -1,0 +1,325 @@
+package worlds
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+// Histories of a hostile reader.
+
+func (w *world) nodeHeld(name string, labels ...string) {
+	w.do(func() {
+		o := newNode(name, labels...)
+		meta(o)["finalizers"] = []any{"example.com/hold"}
+		w.create(request{resource: nodes, body: encode(o)}, write{by: user})
+	})
+}
+
+func (w *world) freeNode(name string) {
+	w.do(func() { w.change(nodes, name, func(o object) { delete(meta(o), "finalizers") }) })
+}
+
+// healthy notes what the health check says.
+func (w *world) healthy(r *replica) {
+	if err := r.health(); err != nil {
+		w.judge.bad("the health check still says: %v", err)
+	}
+}
+
+// readBackIsLate: the first PATCH of n1 arrives at the last moment and is never answered; the watch is half a second late; and the answer to the
+// read that decides takes two seconds.
+func (w *world) readBackIsLate(reads *int) {
+	patched := false
+	w.faults = func(l *link) func(request) fault {
+		return func(r request) (f fault) {
+			switch {
+			case r.resource != nodes || r.name != "n1":
+			case r.method == http.MethodPatch && !patched:
+				patched = true
+				return late(l)
+			case r.method == http.MethodGet:
+				*reads++
+				f.answerLate = 2 * time.Second
+			}
+			return f
+		}
+	}
+}
+
+// While the answer to the read is on its way, the watch shows that the Node is gone. Then the read brings it back, for ever.
+func TestReadBackOfAGoneNode(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		reads := 0
+		w.readBackIsLate(&reads)
+		w.pool("a", "10.0.0.0/24", 8)
+		w.serving()
+		w.do(func() { w.lag[nodes] = 500 * time.Millisecond })
+		w.nodeHeld("n1")
+		time.Sleep(time.Second)
+		w.delete(nodes, "n1")
+		w.within(20*time.Second, "a read", func() bool { return reads > 0 })
+		time.Sleep(100 * time.Millisecond)
+		w.freeNode("n1") // gone; the watch shows it half a second later
+		time.Sleep(3 * time.Second)
+		w.served(time.Hour, w.node("n2"))
+		w.delete(nodes, "n2")
+		w.delete(clusterCIDRs, "a")
+		w.within(time.Hour, "ClusterCIDR a goes", func() bool { return w.objects[clusterCIDRs]["a"] == nil })
+	})
+}
+
+// The same, and its machine registers again before the answer comes: the new Node is forgotten.
+func TestReadBackOfAReplacedNode(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		reads := 0
+		w.readBackIsLate(&reads)
+		w.pool("a", "10.0.0.0/23", 8)
+		w.serving()
+		w.do(func() { w.lag[nodes] = 500 * time.Millisecond })
+		w.nodeHeld("n1")
+		time.Sleep(time.Second)
+		w.delete(nodes, "n1")
+		w.within(20*time.Second, "a read", func() bool { return reads > 0 })
+		time.Sleep(100 * time.Millisecond)
+		w.freeNode("n1")
+		w.node("n1")
+		w.served(20*time.Second, "n1")
+		w.settle(5 * time.Second)
+	})
+}
+
+// The same, and the new Node comes with podCIDRs that somebody else gave it. They are given to another Node.
+func TestReadBackOfANodeReplacedWithPodCIDRs(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		reads := 0
+		w.readBackIsLate(&reads)
+		w.pool("a", "10.0.0.0/24", 8, "a")
+		w.pool("b", "10.1.0.0/24", 8, "b")
+		w.serving()
+		w.do(func() { w.lag[nodes] = 500 * time.Millisecond })
+		w.nodeHeld("n1", "a=1")
+		time.Sleep(time.Second)
+		w.delete(nodes, "n1")
+		w.within(20*time.Second, "a read", func() bool { return reads > 0 })
+		time.Sleep(100 * time.Millisecond)
+		w.freeNode("n1")
+		w.do(func() {
+			o := newNode("n1")
+			o["spec"] = object{"podCIDR": "10.1.0.0/24", "podCIDRs": []any{"10.1.0.0/24"}}
+			w.create(request{resource: nodes, body: encode(o)}, write{by: user})
+		})
+		time.Sleep(3 * time.Second)
+		w.node("n2", "b=1")
+		time.Sleep(10 * time.Second)
+		w.do(func() {
+			if one, two := w.podCIDRs("n1"), w.podCIDRs("n2"); len(two) > 0 && one[0] == two[0] {
+				w.judge.bad("n1, which was seen with it 3 s before n2 came, and n2 have %v", one)
+			}
+		})
+	})
+}
+
+// The watch shows heartbeats from before the late PATCH after the read has shown what it did.
+func TestOldEventsBehindTheRead(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		sent := w.firstPatch("n1", late)
+		w.pool("a", "10.0.0.0/24", 8)
+		w.serving()
+		w.do(func() { w.lag[nodes] = 300 * time.Millisecond })
+		w.node("n1")
+		w.within(time.Second, "a PATCH", func() bool { return *sent })
+		w.disable("a")
+		for range 200 {
+			time.Sleep(100 * time.Millisecond)
+			w.do(func() {
+				w.change(nodes, "n1", func(o object) { o["status"] = object{"heartbeat": time.Now().String()} })
+			})
+		}
+		w.settle(20 * time.Second)
+		for _, e := range w.told {
+			if strings.Contains(e, "CIDRWriteFailed") {
+				w.judge.bad("an event that is not true: %s", e)
+			}
+		}
+	})
+}
+
+// The API server is busy: a PATCH takes a second and is answered with 429. Meanwhile the Node is deleted, and stays because of its finalizer. Its
+// blocks were not written, and nobody else gets them.
+func TestTooManyRequestsWhileDeleted(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		sent := w.firstPatch("n1", func(*link) fault { return fault{slow: time.Second, refused: http.StatusTooManyRequests} })
+		w.pool("a", "10.0.0.0/24", 8)
+		w.serving()
+		w.nodeHeld("n1")
+		w.within(time.Second, "a PATCH", func() bool { return *sent })
+		time.Sleep(300 * time.Millisecond)
+		w.delete(nodes, "n1")
+		w.node("n2")
+		w.served(5*time.Minute, "n2")
+		w.settle(5 * time.Second)
+	})
+}
+
+// firstOf makes f happen to the first PATCH of a ClusterCIDR that match is true for.
+func (w *world) firstOf(f fault, match func(request) bool) {
+	done := false
+	w.faults = func(*link) func(request) fault {
+		return func(r request) fault {
+			if done || r.method != http.MethodPatch || r.resource != clusterCIDRs || !match(r) {
+				return fault{}
+			}
+			done = true
+			return f
+		}
+	}
+}
+
+// The answer to one write about a ClusterCIDR is lost; it was carried out. Nothing is left to do. The health check says for ever that it cannot
+// be written.
+func TestLostAnswerAboutAClusterCIDR(t *testing.T) {
+	status := func(r request) bool { return r.subresource == "status" }
+	for name, f := range map[string]struct {
+		fault
+		match func(request) bool
+	}{
+		"status, reset":     {fault{reset: true}, status},
+		"status, 504":       {fault{answered: 504}, status},
+		"finalizer, silent": {fault{silent: true}, func(r request) bool { return r.subresource == "" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, 1, func(w *world) {
+				w.firstOf(f.fault, f.match)
+				w.pool("a", "10.0.0.0/24", 8)
+				r := w.serving()
+				time.Sleep(time.Hour)
+				w.healthy(r)
+			})
+		})
+	}
+	t.Run("the finalizer goes, silent", func(t *testing.T) {
+		inWorld(t, 1, func(w *world) {
+			w.firstOf(fault{silent: true}, func(r request) bool {
+				return r.subresource == "" && strings.Contains(string(r.body), `"finalizers":[]`)
+			})
+			w.pool("a", "10.0.0.0/24", 8)
+			r := w.serving()
+			time.Sleep(5 * time.Second)
+			w.delete(clusterCIDRs, "a")
+			time.Sleep(time.Hour)
+			w.healthy(r)
+		})
+	})
+}
+
+// The watch shows podCIDRs before the answer comes.
+func TestAssignmentDuration(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		w.firstPatch("n1", func(*link) fault { return fault{answerLate: 500 * time.Millisecond} })
+		w.pool("a", "10.0.0.0/23", 8)
+		w.serving()
+		w.served(time.Second, w.node("n1"))
+		time.Sleep(5 * time.Second)
+		all, err := legacyregistry.DefaultGatherer.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, family := range all {
+			if strings.HasSuffix(family.GetName(), "assignment_duration_seconds") {
+				if h := family.Metric[0].Histogram; h.GetSampleSum() > 1e6 {
+					w.judge.bad("%d assignments have taken %.0f s", h.GetSampleCount(), h.GetSampleSum())
+				}
+			}
+		}
+	})
+}
+
+// Somebody corrects the annotation that says which of two ClusterCIDRs with the same addresses a Node belongs to, while one is being deleted.
+func TestAnnotationChanges(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		w.pool("a", "10.0.0.0/24", 8)
+		w.pool("b", "10.0.0.0/23", 8)
+		w.serving()
+		w.served(time.Second, w.node("n1"))
+		w.delete(clusterCIDRs, "a")
+		time.Sleep(5 * time.Second)
+		w.do(func() {
+			w.change(nodes, "n1", func(o object) { meta(o)["annotations"].(object)["networking.x-k8s.io/cluster-cidr"] = "b" })
+		})
+		w.within(time.Hour, "ClusterCIDR a goes", func() bool { return w.objects[clusterCIDRs]["a"] == nil })
+	})
+}
+
+// The API server refuses the finalizer. The status, which it would store, is never written.
+func TestStatusWithoutFinalizer(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		w.admit = func(resource, name string, after object, by string) *metav1.Status {
+			if resource == clusterCIDRs && finalized(after) {
+				return failed(http.StatusForbidden, "no finalizers here")
+			}
+			return nil
+		}
+		w.pool("a", "10.0.0.0/24", 8)
+		w.serving()
+		w.served(time.Second, w.node("n1"))
+		w.disable("a")
+		w.within(time.Hour, "a status", func() bool { return field(w.objects[clusterCIDRs]["a"], "status", "conditions") != nil })
+	})
+}
+
+// A policy refuses every write of podCIDRs, for good, and there are more Nodes than free blocks. Each Node that finds its pool full forgets its
+// back-off.
+func TestRefusalsInAFullRange(t *testing.T) {
+	for _, n := range []int{1, 20} {
+		t.Run(fmt.Sprintf("%d Nodes, 1 block", n), func(t *testing.T) {
+			inWorld(t, 1, func(w *world) {
+				w.admit = func(resource, name string, after object, by string) *metav1.Status {
+					if resource == nodes {
+						return failed(http.StatusForbidden, "the Lease has another holder")
+					}
+					return nil
+				}
+				w.pool("a", "10.0.0.0/24", 8)
+				w.serving()
+				names := w.many(n)
+				time.Sleep(time.Minute)
+				all := 0
+				for _, name := range names {
+					all += w.patches[name]
+				}
+				t.Logf("%d PATCHes of %d Nodes in a minute", all, n)
+				if most := n * (15 + 6); all > most {
+					w.judge.bad("%d PATCHes in a minute, want at most %d", all, most)
+				}
+			})
+		})
+	}
+}
+
+// A policy refuses every write of podCIDRs. Each change of the Node, here once a second, is another PATCH, whatever its back-off.
+func TestRefusalsAndHeartbeats(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		w.admit = func(resource, name string, after object, by string) *metav1.Status {
+			if resource == nodes && by != user {
+				return failed(http.StatusForbidden, "the Lease has another holder")
+			}
+			return nil
+		}
+		w.pool("a", "10.0.0.0/24", 8)
+		w.serving()
+		w.node("n1")
+		for range 300 {
+			time.Sleep(time.Second)
+			w.do(func() {
+				w.change(nodes, "n1", func(o object) { o["status"] = object{"heartbeat": time.Now().String()} })
+			})
+		}
+		w.patchedAtMost(15+5*6, "n1")
+	})
+}
