@@ -478,6 +478,19 @@ func TestBackOff(t *testing.T) {
 	s.want("old", s.send("old"), "10.0.0.0/24")
 }
 
+// A Node that is being deleted gives back at once what was never sent for it.
+func TestDeletedWhileReserved(t *testing.T) {
+	s := started(t, []*networkingv1.ClusterCIDR{cc("cc", nil, 8, "10.0.0.0/24")})
+	s.show(Node("n"))
+	s.Next("n", now)
+	s.show(Node("m"))
+	if s.want("m", s.send("m")); !s.show(Node("n", deleted)).Work {
+		t.Error("nobody looks at a Node that is being deleted")
+	}
+	s.want("n", s.send("n"))
+	s.want("m", s.send("m"), "10.0.0.0/24")
+}
+
 // Seen.ByOther: podCIDRs that were not sent for a Node which had none.
 func TestByOther(t *testing.T) {
 	s := started(t, []*networkingv1.ClusterCIDR{cc("cc", nil, 8, "10.0.0.0/16")})
