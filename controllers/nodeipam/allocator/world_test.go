@@ -39,7 +39,7 @@ type world struct {
 	version  int
 	stored   map[string]*v1.Node
 	byUs     map[types.UID]bool // Nodes whose podCIDRs this controller wrote
-	events   []*v1.Node         // not shown yet; one that is gone has no UID in stored any more
+	events   []*v1.Node         // not shown yet; one that is gone has the finalizer "gone"
 	shown    map[string]*v1.Node
 	pools    map[string]*networkingv1.ClusterCIDR
 	services []netip.Prefix
@@ -148,12 +148,11 @@ func (w *world) show(n *v1.Node) {
 			w.fail("Node %s shows %v and holds %v, %v", n.Name, blocks, after.Blocks, after.State)
 		}
 	}
-	if seen.Work {
-		w.queue[n.Name], w.fresh[n.Name] = true, true
+	if seen.Work || seen.NotKept {
+		w.queue[n.Name] = true
 	}
-	w.queue[n.Name] = w.queue[n.Name] || seen.NotKept
-	if !w.queue[n.Name] {
-		delete(w.queue, n.Name)
+	if seen.Work {
+		w.fresh[n.Name] = true
 	}
 }
 
