@@ -248,8 +248,8 @@ nightly: ## Run everything that make test does not, for some four hours, go on a
 
 # Where goroutines share memory, of what compiles in minutes with cgo: what imports Kubernetes' own programs is left to test-race.
 RACE := ./controllers/lease/... ./controllers/nodeipam/... ./controllers/cloudmanager/... ./controllers/clusteripam/shell/... ./test/worlds
-# Random histories that run in one goroutine.
-HISTORIES := TestRandomHistories|TestRandomClusters
+# Random histories that run in one goroutine, and thousands of Nodes, which take minutes with the race detector.
+HISTORIES := TestRandomHistories|TestRandomClusters|TestManyFailedOnce|TestFenceClosesAgainAndAgain
 
 .PHONY: test-unit
 test-unit: ## Run the unit tests, and those of concurrent packages once more with the race detector, which wants a C compiler

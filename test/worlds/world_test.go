@@ -78,6 +78,8 @@ func inWorld(t *testing.T, seed int64, f func(*world)) {
 		}
 		w.do(func() { w.cutStreams(func(*stream) bool { return true }) })
 		time.Sleep(10 * time.Minute) // what is on its way ends
+		j.mu.Lock()
+		defer j.mu.Unlock()
 		for _, v := range wrong[:min(3, len(wrong))] {
 			t.Error(v)
 		}
