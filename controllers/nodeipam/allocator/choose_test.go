@@ -512,7 +512,7 @@ func TestMembers(t *testing.T) {
 	members := func(name string) (names []string) {
 		p, _ := s.Pool(name)
 		for uid := range s.Members(p) {
-			names = append(names, s.NameOfNode(uid))
+			names = append(names, strings.TrimPrefix(string(uid), "uid-"))
 		}
 		return names
 	}
