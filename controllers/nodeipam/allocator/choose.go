@@ -108,26 +108,35 @@ func (s *State) Next(name string, now time.Time) (do Action, uid types.UID, wait
 		return Nothing, "", 0
 	}
 	n.heldBack = false
-	deleted := n.object.DeletionTimestamp != nil
-	switch {
-	case n.state == Sent && (deleted || n.refused || !s.valid(n)):
+	if n.state == Sent && !s.sendsAgain(n) {
 		if left := n.unansweredUntil.Sub(now); left > 0 {
 			return Wait, n.uid, left
 		}
 		return Read, n.uid, 0
-	case deleted:
+	}
+	if n.object.DeletionTimestamp != nil {
 		if n.state == Reserved {
 			s.release(n)
 		}
 		return Nothing, n.uid, 0
 	}
-	if n.state == None {
-		s.Walk()
-	}
-	if n.state == None && !s.choose(n, nil) {
+	if !s.hasBlocks(n) {
 		return Nothing, n.uid, 0
 	}
 	return Write, n.uid, 0
+}
+
+// sendsAgain reports whether blocks that were sent are sent again until there is an answer.
+func (s *State) sendsAgain(n *node) bool {
+	return n.object.DeletionTimestamp == nil && !n.refused && s.valid(n)
+}
+
+// hasBlocks reports whether there are blocks for a Node. If it has none, they are chosen, after a walk that is due.
+func (s *State) hasBlocks(n *node) bool {
+	if n.state == None {
+		s.Walk()
+	}
+	return n.state != None || s.choose(n, nil)
 }
 
 // Send returns what to write to exactly this Node, and counts it as sent: from now on nothing that happens to others takes the blocks away.
@@ -138,16 +147,13 @@ func (s *State) Send(name string, uid types.UID) (r Reservation, ok bool) {
 	if n == nil || n.uid != uid || n.state == Assigned || n.object.DeletionTimestamp != nil {
 		return Reservation{}, false
 	}
-	if n.state == Sent && (n.refused || !s.valid(n)) {
+	if n.state == Sent && !s.sendsAgain(n) {
 		return Reservation{}, false
 	}
 	if n.state == Reserved && !s.valid(n) {
 		s.release(n)
 	}
-	if n.state == None {
-		s.Walk()
-	}
-	if n.state == None && !s.choose(n, nil) {
+	if !s.hasBlocks(n) {
 		return Reservation{}, false
 	}
 	r = Reservation{UID: n.uid, ClusterCIDR: n.pool, Blocks: s.ledger.Held(ownerOf(n.uid)), First: n.state == Reserved}

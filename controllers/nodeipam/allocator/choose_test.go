@@ -479,6 +479,19 @@ func TestBackOff(t *testing.T) {
 	s.want("old", s.send("old"), "10.0.0.0/24")
 }
 
+// A Node that is being deleted gives back at once what was never sent for it.
+func TestDeletedWhileReserved(t *testing.T) {
+	s := started(t, []*networkingv1.ClusterCIDR{cc("cc", nil, 8, "10.0.0.0/24")})
+	s.show(Node("n"))
+	s.Next("n", now)
+	s.show(Node("m"))
+	if s.want("m", s.send("m")); !s.show(Node("n", deleted)).Work {
+		t.Error("nobody looks at a Node that is being deleted")
+	}
+	s.want("n", s.send("n"))
+	s.want("m", s.send("m"), "10.0.0.0/24")
+}
+
 // Seen.First and Seen.Own: podCIDRs of a Node that had none, and whether they were sent for it.
 func TestFirstShown(t *testing.T) {
 	s := started(t, []*networkingv1.ClusterCIDR{cc("cc", nil, 8, "10.0.0.0/16")})
@@ -517,7 +530,7 @@ func TestMembers(t *testing.T) {
 	members := func(name string) (names []string) {
 		p, _ := s.Pool(name)
 		for uid := range s.Members(p) {
-			names = append(names, strings.TrimPrefix(s.NameOf(ipam.Owner{Kind: ipam.Node, ID: string(uid)}), "Node "))
+			names = append(names, strings.TrimPrefix(string(uid), "uid-"))
 		}
 		return names
 	}

@@ -170,44 +170,62 @@ func (s *State) Overlapping(p *pool.Pool) metav1.Condition {
 // overlaps returns, by reason, what else uses addresses of p's ranges, and the total number of Node addresses among them.
 func (s *State) overlaps(p *pool.Pool) (found map[string][]string, addresses int) {
 	found = map[string][]string{}
-	note := func(reason, format string, args ...any) {
-		found[reason] = append(found[reason], fmt.Sprintf(format, args...))
-	}
 	for _, r := range p.Ranges {
-		for source, ranges := range s.services {
-			for _, service := range ranges {
-				if service.Overlaps(r.Prefix) && p.Gives(service) {
-					note(networkingv1.ReasonServiceRange, "%v of %s", service, source)
-				}
-			}
-		}
-		for n := range s.addresses.Values(r.Prefix) { // There may be very many: only as many are formatted as are named.
-			i := slices.IndexFunc(n.addresses, func(a netip.Prefix) bool { return r.Prefix.Overlaps(a) && p.Gives(a) })
-			if i < 0 {
-				continue
-			}
-			if addresses++; addresses <= text.MaxNamed {
-				note(networkingv1.ReasonNodeAddress, "%v of %s", n.addresses[i], n.name)
-			}
-		}
+		services := s.servicesIn(p, r.Prefix)
+		found[networkingv1.ReasonServiceRange] = append(found[networkingv1.ReasonServiceRange], services...)
+		few, n := s.addressesIn(p, r.Prefix)
+		found[networkingv1.ReasonNodeAddress] = append(found[networkingv1.ReasonNodeAddress], few...)
+		addresses += n
 		if r.BlockBits == 0 {
-			note(wholeSpace, "%v", r.Prefix)
+			found[wholeSpace] = append(found[wholeSpace], r.Prefix.String())
 			continue // It contains every special address, and none can be excluded alone.
 		}
 		for excludable, use := range p.Special(r) {
-			note(networkingv1.ReasonSpecialAddresses, "%v (%s)", excludable, use)
+			found[networkingv1.ReasonSpecialAddresses] = append(found[networkingv1.ReasonSpecialAddresses], fmt.Sprintf("%v (%s)", excludable, use))
 		}
 	}
+	found[networkingv1.ReasonClusterCIDR] = s.sharers(p)
+	return found, addresses
+}
+
+// servicesIn names the service ranges in a range of p.
+func (s *State) servicesIn(p *pool.Pool, prefix netip.Prefix) (texts []string) {
+	for source, ranges := range s.services {
+		for _, service := range ranges {
+			if service.Overlaps(prefix) && p.Gives(service) {
+				texts = append(texts, fmt.Sprintf("%v of %s", service, source))
+			}
+		}
+	}
+	return texts
+}
+
+// addressesIn counts the Nodes with an address in a range of p. There may be very many: it formats only as many as are named.
+func (s *State) addressesIn(p *pool.Pool, prefix netip.Prefix) (few []string, n int) {
+	for node := range s.addresses.Values(prefix) {
+		i := slices.IndexFunc(node.addresses, func(a netip.Prefix) bool { return prefix.Overlaps(a) && p.Gives(a) })
+		if i < 0 {
+			continue
+		}
+		if n++; n <= text.MaxNamed {
+			few = append(few, fmt.Sprintf("%v of %s", node.addresses[i], node.name))
+		}
+	}
+	return few, n
+}
+
+// sharers names the other pools with addresses that p can allocate.
+func (s *State) sharers(p *pool.Pool) (names []string) {
 	for _, r := range p.Extent() {
 		for pools := range s.ranges.Values(r) {
 			for _, o := range pools {
 				if o.Name != p.Name && p.SharesWith(o) {
-					note(networkingv1.ReasonClusterCIDR, "%s", o.Name)
+					names = append(names, o.Name)
 				}
 			}
 		}
 	}
-	return found, addresses
+	return names
 }
 
 // Conflicted reports which owners hold the same addresses inside p's ranges.

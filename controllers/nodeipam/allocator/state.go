@@ -142,6 +142,11 @@ func (s *State) Observe(object *v1.Node) (seen Seen) {
 	if pool.ShowsPodCIDRs(object) {
 		return s.shown(n, object, read, isNew)
 	}
+	return s.shownWithout(n, object)
+}
+
+// shownWithout records a Node without podCIDRs.
+func (s *State) shownWithout(n *node, object *v1.Node) (seen Seen) {
 	if n.state == Assigned {
 		if olderThan(object, n.answered) {
 			return Seen{}

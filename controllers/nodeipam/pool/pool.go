@@ -137,25 +137,29 @@ func (p *Pool) addRange(name, cidr string, family ipam.Family, hostBits int32, n
 		p.uncut = append(p.uncut, prefix.Masked())
 		return nil
 	}
+	r, err := p.cut(prefix, int(hostBits))
+	if err != nil {
+		p.uncut = append(p.uncut, prefix.Masked())
+		return fmt.Errorf("spec.%s: %w", name, err)
+	}
+	p.Ranges = append(p.Ranges, r)
+	return nil
+}
+
+// cut returns the range of a prefix and a block size, if both are allowed.
+func (p *Pool) cut(prefix netip.Prefix, hostBits int) (ipam.Range, error) {
 	smallest := MinHostBits
 	if strings.HasPrefix(p.Name, MadeFromFlags) {
 		smallest = 0
 	}
-	r, err := ipam.NewRange(prefix, max(int(hostBits), smallest))
+	r, err := ipam.NewRange(prefix, max(hostBits, smallest))
 	switch {
 	case err == nil && prefix.Overlaps(Mapped) && r.BlockBits > 0: // A block that is all of IPv6 does not lie inside Mapped.
-		err = fmt.Errorf("spec.%s: %s contains %s", name, cidr, WhatMapped)
-	case int(hostBits) < smallest:
-		err = fmt.Errorf("spec.%s: blocks of %d host bits are smaller than %d", name, hostBits, smallest)
-	case err != nil:
-		err = fmt.Errorf("spec.%s: %w", name, err)
+		err = fmt.Errorf("%v contains %s", prefix, WhatMapped)
+	case hostBits < smallest:
+		err = fmt.Errorf("blocks of %d host bits are smaller than %d", hostBits, smallest)
 	}
-	if err != nil {
-		p.uncut = append(p.uncut, prefix.Masked())
-		return err
-	}
-	p.Ranges = append(p.Ranges, r)
-	return nil
+	return r, err
 }
 
 // Supersede disables a pool that was made from flags which no longer ask for it.
