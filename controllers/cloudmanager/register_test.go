@@ -140,6 +140,7 @@ func TestDisabled(t *testing.T) {
 	app.ControllersDisabledByDefault.Insert(Name)
 	c := completed(t, func(c *config.Config) {
 		c.ComponentConfig.Generic.Controllers = []string{"*"}
+		c.ComponentConfig.KubeCloudShared.AllocateNodeCIDRs = true
 		c.ComponentConfig.KubeCloudShared.ClusterCIDR = "10.0.0.0/16,10.1.0.0/16"
 	})
 	if err := r.validate(c); err == nil {
