@@ -30,7 +30,6 @@ func TestForeignStatusIsRepaired(t *testing.T) {
 		"a family that is not there": func(s *networkingv1.ClusterCIDRStatus) {
 			s.IPv6 = &networkingv1.RangeStatus{CIDR: "fd00::/64", BlockPrefixLength: 120, Total: 9, Free: 9}
 		},
-		"a cursor of a range that was never used": func(s *networkingv1.ClusterCIDRStatus) { s.IPv4.Cursor = "10.0.2.0" },
 		"wrong numbers": func(s *networkingv1.ClusterCIDRStatus) { s.IPv4.Free, s.IPv4.Allocated = 1, 3 },
 		"a condition of ours with another content": func(s *networkingv1.ClusterCIDRStatus) {
 			meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Exhausted", Message: "Written by hand."})

@@ -478,8 +478,10 @@ func TestByOther(t *testing.T) {
 	s := started(t, []*networkingv1.ClusterCIDR{cc("cc", nil, 8, "10.0.0.0/16")})
 	s.show(Node("n"))
 	s.send("n")
-	if s.has(Node("n"), "10.0.0.0/24").ByOther || s.has(Node("n"), "10.0.0.0/24").ByOther {
-		t.Error("its own podCIDRs are those of another")
+	for range 2 {
+		if s.has(Node("n"), "10.0.0.0/24").ByOther {
+			t.Error("its own podCIDRs are those of another")
+		}
 	}
 	if s.has(Node("new"), "10.0.1.0/24").ByOther {
 		t.Error("a Node that is created with podCIDRs is no sign of another allocator")

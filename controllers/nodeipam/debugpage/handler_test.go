@@ -106,7 +106,7 @@ func TestJSON(t *testing.T) {
 	],
 	"pending": [
 		{"reason": "Full", "message": "No ClusterCIDR that selects this Node can serve it: a is disabled; b is full (IPv4). Create another one, or set spec.allocation: Enabled, or delete Nodes that are not needed.", "nodes": ["waiting"]},
-		{"reason": "NotSeen", "message": "The controller has not looked at this Node yet.", "nodes": ["new"]}
+		{"reason": "NotSeen", "message": "The controller is about to look at this Node.", "nodes": ["new"]}
 	],
 	"nodes": [
 		{"node": "first", "uid": "uid-first", "state": "Reserved", "podCIDRs": ["192.168.0.0/24"], "clusterCIDRs": ["b"]},
@@ -114,7 +114,7 @@ func TestJSON(t *testing.T) {
 		{"node": "n1", "uid": "uid-n1", "state": "Allocated", "podCIDRs": ["10.0.1.0/24", "fd00::/120"], "clusterCIDRs": ["a"],
 			"findings": [{"reason": "CIDRConflict", "message": "podCIDRs [10.0.1.0/24 fd00::/120] share addresses with Node wide (10.0.0.0/23). Two Pods, or a Pod and a Service, may get the same address: drain and delete this Node or the others and reboot their machines, which registers them again."}]},
 		{"node": "n2", "uid": "uid-n2", "state": "Reserved", "podCIDRs": ["10.0.2.0/24", "fd00::100/120"], "clusterCIDRs": ["a"]},
-		{"node": "new", "uid": "uid-new", "state": "Pending", "reason": "NotSeen", "message": "The controller has not looked at this Node yet."},
+		{"node": "new", "uid": "uid-new", "state": "Pending", "reason": "NotSeen", "message": "The controller is about to look at this Node."},
 		{"node": "old", "uid": "uid-old", "state": "Allocated", "podCIDRs": ["172.16.0.0/24"],
 			"findings": [{"reason": "CIDROutsideRanges", "message": "podCIDRs [172.16.0.0/24] lie in no ClusterCIDR. They stay as they are and are given to nobody else. Create a ClusterCIDR that contains them, or delete the Node and reboot its machine, which registers it again."}]},
 		{"node": "unreadable", "uid": "uid-unreadable", "state": "Allocated",
