@@ -100,7 +100,7 @@ func (c *Controller) start(ctx context.Context) (stop func(), ok bool) {
 		c.StartInformers(ctx.Done())
 	}
 	for _, k := range kinds {
-		if k.asOf != "" && !(c.waitSynced(ctx, k) && c.waitFresh(ctx, k)) {
+		if k.asOf != "" && (!c.waitSynced(ctx, k) || !c.waitFresh(ctx, k)) {
 			return stop, false
 		}
 	}

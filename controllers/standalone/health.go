@@ -34,17 +34,13 @@ type checked struct {
 	name, idle string // idle says that the controller does not work yet
 	of         *health
 
-	// Guarded by the lock of health. waitsFor is what the start waits for before it builds a controller, and why is the API server's answer
-	// about it.
-	waitsFor   string
-	why        error
-	controller controller // nil before it was built
+	controller controller // nil before it was built; guarded by the lock of health
 }
 
 func newHealth(elect bool, idle string, controllers ...string) *health {
 	h := &health{leads: !elect}
 	for _, name := range controllers {
-		h.controllers = append(h.controllers, &checked{name: name, idle: idle, of: h, waitsFor: "the start"})
+		h.controllers = append(h.controllers, &checked{name: name, idle: idle, of: h})
 	}
 	if elect {
 		h.watchDog = leaderelection.NewLeaderHealthzAdaptor(leaseCheckTolerance)
@@ -64,16 +60,6 @@ func (h *health) sawLease() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.leaseSeen = true
-}
-
-// waitFor notes what the start waits for. It reports whether that is new. It does not compare the error, which can contain a different port
-// or time at every attempt.
-func (c *checked) waitFor(what string, why error) (changed bool) {
-	c.of.mu.Lock()
-	defer c.of.mu.Unlock()
-	changed = c.waitsFor != what
-	c.waitsFor, c.why = what, why
-	return changed
 }
 
 // controlledBy makes readiness depend on the controller's own check.
@@ -96,15 +82,13 @@ func (h *health) checkLease(*http.Request) error {
 // check is the part of readiness that depends on the controller. A standby has none and is ready.
 func (c *checked) check(r *http.Request) error {
 	c.of.mu.Lock()
-	leads, waitsFor, why, by := c.of.leads, c.waitsFor, c.why, c.controller
+	leads, by := c.of.leads, c.controller
 	c.of.mu.Unlock()
 	switch {
 	case by != nil:
 		return by.HealthChecker().Check(r)
-	case leads && why != nil:
-		return fmt.Errorf("%s; waiting for %s (%w)", c.idle, waitsFor, why)
 	case leads:
-		return fmt.Errorf("%s; waiting for %s", c.idle, waitsFor)
+		return fmt.Errorf("%s; waiting for the start", c.idle)
 	}
 	return nil
 }

@@ -184,7 +184,6 @@ func counts(c *cluster, args []string) error {
 			"allocated":   fmt.Sprint(status.Allocated),
 			"unavailable": fmt.Sprint(status.Unavailable),
 			"free":        fmt.Sprint(status.Free),
-			"cursor":      status.Cursor,
 		}
 		for key := range got {
 			if _, asked := want[key]; !asked {

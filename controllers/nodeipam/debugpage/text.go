@@ -35,11 +35,11 @@ func (p *Page) write(out io.Writer) error {
 		for _, block := range node.PodCIDRs {
 			blocks = append(blocks, block.String())
 		}
-		messages := node.Message
+		messages := []string{node.Message}
 		for _, f := range node.Findings {
-			messages += f.Reason + ": " + f.Message + " "
+			messages = append(messages, f.Reason+": "+f.Message)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", node.Node, node.State, listed(blocks), listed(node.ClusterCIDRs), cmp.Or(oneLine(messages), "-"))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", node.Node, node.State, listed(blocks), listed(node.ClusterCIDRs), cmp.Or(oneLine(strings.Join(messages, " ")), "-"))
 	}
 	return w.Flush()
 }

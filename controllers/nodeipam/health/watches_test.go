@@ -37,11 +37,11 @@ func (n *nodes) informer(t *testing.T, w *Watches) {
 	t.Helper()
 	n.watches = make(chan *watch.FakeWatcher, 1)
 	informer := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListFunc: func(metav1.ListOptions) (runtime.Object, error) {
+		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 			n.version++
 			return &v1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: fmt.Sprint(n.version)}}, n.list
 		},
-		WatchFunc: func(metav1.ListOptions) (watch.Interface, error) {
+		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
 			if n.watch != nil {
 				return nil, n.watch
 			}
