@@ -63,13 +63,14 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 		return nil
 	}
 	var finalizer error
-	if present != slices.Contains(cc.Finalizers, networkingv1.Finalizer) {
+	change := present != slices.Contains(cc.Finalizers, networkingv1.Finalizer)
+	if change {
 		finalizer = c.patchFinalizers(ctx, cc, present)
 	}
 	c.note(ctx, health.WritesClusterCIDR, name, finalizer)
 	switch {
-	case finalizer == nil && !present && cc.DeletionTimestamp != nil:
-		return nil // It goes.
+	case change && finalizer == nil && !present:
+		return nil // It goes, or its event comes.
 	case early > 0 && finalizer == nil:
 		return writes.Later(early)
 	case early > 0 || !known:

@@ -1,6 +1,7 @@
 package nodeipam
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -49,6 +50,15 @@ func (c *Controller) seeNode(node *v1.Node) {
 			c.nodeQueue.Add(node.Name)
 		}
 	})
+	c.report(node, seen)
+	if pool.ShowsPodCIDRs(node) {
+		c.nodeQueue.Forget(node.Name)
+		c.note(context.Background(), health.WritesNode, node.Name, nil)
+	}
+}
+
+// report says what is remarkable about what a Node shows.
+func (c *Controller) report(node *v1.Node, seen allocator.Seen) {
 	switch {
 	case seen.Unread != nil:
 		utilruntime.HandleError(fmt.Errorf("node %s: %w", node.Name, seen.Unread))
@@ -59,9 +69,6 @@ func (c *Controller) seeNode(node *v1.Node) {
 		if by := node.Annotations[networkingv1.AnnotationLeaseHolder]; by != c.identity && (by != "" || !seen.Own) {
 			c.writtenByOther(node)
 		}
-	}
-	if pool.ShowsPodCIDRs(node) {
-		c.nodeQueue.Forget(node.Name)
 	}
 }
 

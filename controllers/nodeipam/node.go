@@ -142,12 +142,17 @@ func (c *Controller) readBack(ctx context.Context, name string, uid types.UID) e
 	defer cancel()
 	node, err := c.api.GetNode(ctx, name)
 	switch {
-	case apierrors.IsNotFound(err) || err == nil && (node.UID != uid || !pool.ShowsPodCIDRs(node)):
+	case writes.NotThere(err) || err == nil && (node.UID != uid || !pool.ShowsPodCIDRs(node)):
 		c.with(func(s *allocator.State) { s.NotStored(name, uid) })
 	case err != nil:
 		return fmt.Errorf("read Node %s, to find out whether its podCIDRs are stored: %w", name, err)
 	default:
-		c.with(func(s *allocator.State) { s.ReadBack(node) })
+		var seen allocator.Seen
+		c.with(func(s *allocator.State) { seen = s.ReadBack(node) })
+		if seen.Unread != nil {
+			return fmt.Errorf("read Node %s: %w", name, seen.Unread)
+		}
+		c.report(node, seen)
 	}
 	c.nodeQueue.Add(name)
 	return nil

@@ -273,7 +273,7 @@ func (k *kind) gone(ctx context.Context, listed metav1.Object) bool {
 	limited, cancel := context.WithTimeout(ctx, answered)
 	defer cancel()
 	now, err := k.get(limited, listed.GetName())
-	return apierrors.IsNotFound(err) || err == nil && now.GetUID() != listed.GetUID()
+	return writes.NotThere(err) || err == nil && now.GetUID() != listed.GetUID()
 }
 
 // asNew reports whether an object in the cache is at least as new as the listed one.

@@ -1,10 +1,13 @@
 package health
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // Kind is a kind of write, as shown to people and in the metric.
@@ -29,13 +32,15 @@ type failure struct {
 	lasts bool
 	// told is what was reported about it, once per series of failures; empty if nothing was.
 	told string
+	// paused is whether nothing is tried now, because the object waits for others. That ends no series of failures, and is no problem.
+	paused bool
 	// written is the count in Health.written when the failure began.
 	written int
 }
 
 // lasting reports whether the failure counts as a problem.
 func (f *failure) lasting(now time.Time) bool {
-	return f.lasts || now.Sub(f.since) >= FailsFor
+	return !f.paused && (f.lasts || now.Sub(f.since) >= FailsFor)
 }
 
 // Wrote notes the outcome of the last sync of an object. news reports a new sort of failure for this kind, or the end of the last one; tell
@@ -47,6 +52,9 @@ func (h *Health) Wrote(kind Kind, name string, err error) (news, tell bool) {
 		before := h.anyTold(kind, "")
 		delete(h.failures[kind], name)
 		return before && !h.anyTold(kind, ""), false
+	}
+	if f := h.failures[kind][name]; f != nil {
+		f.paused = errors.As(err, new(writes.Pending))
 	}
 	p, lasts := WriteProblem(err)
 	if p.What == "" {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,6 +23,7 @@ import (
 
 // nodes is an API server with Nodes that answers with an error where one is set.
 type nodes struct {
+	mu          sync.Mutex // of list and watch
 	list, watch error
 	version     int // goes up with each list
 	watches     chan *watch.FakeWatcher
@@ -32,6 +34,19 @@ type listsFirst struct{}
 
 func (listsFirst) IsWatchListSemanticsUnSupported() bool { return true }
 
+func (n *nodes) answers() (list, watch error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.list, n.watch
+}
+
+// works ends all errors.
+func (n *nodes) works() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.list, n.watch = nil, nil
+}
+
 // informer runs an informer of these Nodes.
 func (n *nodes) informer(t *testing.T, w *Watches) {
 	t.Helper()
@@ -39,11 +54,12 @@ func (n *nodes) informer(t *testing.T, w *Watches) {
 	informer := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 			n.version++
-			return &v1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: fmt.Sprint(n.version)}}, n.list
+			list, _ := n.answers()
+			return &v1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: fmt.Sprint(n.version)}}, list
 		},
 		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
-			if n.watch != nil {
-				return nil, n.watch
+			if _, refused := n.answers(); refused != nil {
+				return nil, refused
 			}
 			f := watch.NewFake()
 			n.watches <- f
@@ -87,7 +103,7 @@ func TestWatches(t *testing.T) {
 					t.Fatalf("it says %q", got)
 				}
 			}
-			n.watch = nil
+			n.works()
 			f := <-n.watches
 			f.Modify(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "1000"}})
 			synctest.Wait()
@@ -103,7 +119,7 @@ func TestWatches(t *testing.T) {
 			n.informer(t, h.Watches)
 			for i := range 200 {
 				if i == 5 {
-					n.list = nil
+					n.works()
 				}
 				if got := said(h); got != "" {
 					t.Fatalf("it says %q after %d s", got, i)
@@ -121,7 +137,7 @@ func TestWatches(t *testing.T) {
 			if got := said(h); !strings.Contains(got, "the API server fails, or a proxy before it") || !strings.Contains(got, ", since 2000-01-01T00:00:00Z") {
 				t.Errorf("it says %q", got)
 			}
-			n.list = nil
+			n.works()
 			<-n.watches
 			synctest.Wait()
 			if got := said(h); got != "" {
