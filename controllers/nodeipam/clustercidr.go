@@ -29,59 +29,66 @@ const (
 	statusInterval = time.Second
 )
 
-// syncClusterCIDR keeps the finalizer and the status of one ClusterCIDR.
+// syncClusterCIDR keeps the finalizer and the status of one ClusterCIDR. A problem with one of them does not stop the other.
 func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 	if name == followFlags {
 		err := c.followFlags(ctx)
 		c.note(ctx, health.WritesClusterCIDR, fromflags.Prefix, err)
 		return err
 	}
-	var (
-		cc      *networkingv1.ClusterCIDR
-		present bool // the finalizer should be
-		early   time.Duration
-		want    networkingv1.ClusterCIDRStatus
-		known   bool
-	)
+	due := c.look(name)
+	if due.object == nil {
+		c.note(ctx, health.WritesClusterCIDR, name, nil)
+		c.note(ctx, health.WritesStatus, name, nil)
+		return nil
+	}
+	var finalizer, status error
+	change := due.finalizer != slices.Contains(due.object.Finalizers, networkingv1.Finalizer)
+	if change {
+		finalizer = c.patchFinalizers(ctx, due.object, due.finalizer)
+	}
+	c.note(ctx, health.WritesClusterCIDR, name, finalizer)
+	switch {
+	case change && finalizer == nil && !due.finalizer:
+		return nil // It goes, or its event comes.
+	case due.early > 0 && finalizer == nil:
+		return writes.Later(due.early)
+	case due.early > 0 || !due.known:
+		return finalizer
+	}
+	if !shows(due.object.Status, due.status) {
+		status = c.applyStatus(ctx, due.object, due.status)
+	}
+	c.note(ctx, health.WritesStatus, name, status)
+	return errors.Join(finalizer, status)
+}
+
+// due is what a ClusterCIDR should have.
+type due struct {
+	object    *networkingv1.ClusterCIDR // as last shown; nil if it is gone
+	finalizer bool
+	early     time.Duration // until its status may be looked at again
+	status    networkingv1.ClusterCIDRStatus
+	known     bool // status is
+}
+
+// look compares a ClusterCIDR with the state, and writes events about what it finds.
+func (c *Controller) look(name string) (d due) {
 	c.with(func(s *allocator.State) {
 		entry, ok := c.clusterCIDRs[name]
 		if !ok {
 			return
 		}
-		cc, present = entry.object, c.keepsFinalizer(s, entry.object)
-		if early = statusInterval - time.Since(entry.looked); early > 0 {
+		d.object, d.finalizer = entry.object, c.keepsFinalizer(s, entry.object)
+		if d.early = statusInterval - time.Since(entry.looked); d.early > 0 {
 			return
 		}
-		if want, known = s.Status(cc); known {
+		if d.status, d.known = s.Status(entry.object); d.known {
 			entry.looked = time.Now()
-			c.tellAlarm(s, cc, want)
+			c.tellAlarm(s, entry.object, d.status)
 		}
 	})
-	if cc == nil {
-		c.note(ctx, health.WritesClusterCIDR, name, nil)
-		c.note(ctx, health.WritesStatus, name, nil)
-		return nil
-	}
-	var finalizer error
-	change := present != slices.Contains(cc.Finalizers, networkingv1.Finalizer)
-	if change {
-		finalizer = c.patchFinalizers(ctx, cc, present)
-	}
-	c.note(ctx, health.WritesClusterCIDR, name, finalizer)
-	switch {
-	case change && finalizer == nil && !present:
-		return nil // It goes, or its event comes.
-	case early > 0 && finalizer == nil:
-		return writes.Later(early)
-	case early > 0 || !known:
-		return finalizer
-	}
-	var status error
-	if !shows(cc.Status, want) {
-		status = c.applyStatus(ctx, cc, want)
-	}
-	c.note(ctx, health.WritesStatus, name, status)
-	return errors.Join(finalizer, status)
+	return d
 }
 
 // keepsFinalizer reports whether a ClusterCIDR should have the finalizer: until it is being deleted and no Node belongs to it. From the
@@ -142,7 +149,7 @@ func showsRange(status, want *networkingv1.RangeStatus) bool {
 		return want == nil
 	}
 	is := *status
-	is.Cursor = "" // that of an earlier version
+	is.Cursor = "" //nolint:staticcheck // An earlier version may have written one.
 	return is == *want
 }
 

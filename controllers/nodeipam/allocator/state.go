@@ -174,14 +174,21 @@ func (s *State) shown(n *node, object *v1.Node, read pool.Reading, isNew bool) (
 	}
 	n.state, n.answered, n.unansweredUntil, n.refused, n.heldBack = Assigned, object.ResourceVersion, time.Time{}, false, false
 	named := n.pool
-	if n.pool, n.poolID = object.Annotations[networkingv1.AnnotationClusterCIDR], ""; !s.started || len(read.Unreadable) > 0 {
+	n.pool, n.poolID = object.Annotations[networkingv1.AnnotationClusterCIDR], ""
+	if !s.started || len(read.Unreadable) > 0 {
 		n.object = object
 	}
-	if s.hold(n, read.Blocks); s.started && n.pool != named {
-		s.touch(read.Blocks...) // It may belong to another ClusterCIDR now.
-	}
+	s.hold(n, read.Blocks)
+	s.renamed(n, named)
 	seen.Work = s.started && (len(read.Unreadable) > 0 || s.hasFindings(n.uid))
 	return seen
+}
+
+// renamed notes that a Node may belong to another ClusterCIDR than before.
+func (s *State) renamed(n *node, before string) {
+	if s.started && n.pool != before {
+		s.touch(s.ledger.Held(ownerOf(n.uid))...)
+	}
 }
 
 // olderThan reports whether a Node is shown as it was before a resource version. Resource versions are ordered (KEP-5504).
