@@ -87,6 +87,8 @@ func parseClusterCIDR(args []string) (*networkingv1.ClusterCIDR, error) {
 			addTerm(corev1.NodeSelectorTerm{MatchFields: requirements("metadata.name=" + inside(arg, "field"))})
 		case arg == "disabled":
 			cc.Spec.Allocation = networkingv1.AllocationDisabled
+		case arg == "none":
+			cc.Spec.Allocation = networkingv1.AllocationNone
 		case arg == "fromflags":
 			cc.Labels = map[string]string{networkingv1.LabelCreatedFromFlags: "true"}
 		case arg == "finalized":
