@@ -115,7 +115,7 @@ func specOf(cc *networkingv1.ClusterCIDR) (object map[string]any, err error) {
 	if err != nil {
 		return nil, err
 	}
-	delete(object, "metadata")
+	object["metadata"] = map[string]any{"name": cc.Name} // Rules name it.
 	delete(object, "status")
 	return object, nil
 }
