@@ -41,10 +41,15 @@ func handle[O any](seen, gone func(O)) cache.ResourceEventHandlerFuncs {
 func (c *Controller) seeNode(node *v1.Node) {
 	var seen allocator.Seen
 	c.with(func(s *allocator.State) {
-		if _, known := c.firstSeen[node.UID]; pool.ShowsPodCIDRs(node) {
+		switch _, known := c.firstSeen[node.UID]; {
+		case !pool.ShowsPodCIDRs(node):
+			if view, ok := s.Node(node.Name); !known && (!ok || view.UID != node.UID || view.State != allocator.Assigned) {
+				c.firstSeen[node.UID] = time.Now()
+			}
+		case node.Annotations[networkingv1.AnnotationLeaseHolder] == c.identity:
+			c.assigned(node.UID)
+		default:
 			delete(c.firstSeen, node.UID)
-		} else if !known {
-			c.firstSeen[node.UID] = time.Now()
 		}
 		if seen = s.Observe(node); seen.Work && c.serves.Load() {
 			c.nodeQueue.Add(node.Name)

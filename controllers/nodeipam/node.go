@@ -107,9 +107,7 @@ func (c *Controller) answered(name string, r allocator.Reservation, version stri
 		switch {
 		case err == nil && version != "":
 			if kept = s.Stored(name, r.UID, version); kept {
-				if first, ok := c.firstSeen[r.UID]; ok { // Otherwise the watch was faster than the answer.
-					metrics.ObserveAssignment(time.Since(first).Seconds())
-				}
+				c.assigned(r.UID)
 			}
 		case api.NotSent(err):
 			s.NotSent(name, r.UID)
@@ -134,6 +132,15 @@ func (c *Controller) answered(name string, r allocator.Reservation, version stri
 	}
 	c.health.Stored(health.WritesNode)
 	return nil
+}
+
+// assigned notes for the metric that a Node has podCIDRs of this process, at the answer or at its event, whichever comes first. The caller
+// holds the lock.
+func (c *Controller) assigned(uid types.UID) {
+	if first, ok := c.firstSeen[uid]; ok {
+		metrics.ObserveAssignment(time.Since(first).Seconds())
+		delete(c.firstSeen, uid)
+	}
 }
 
 // readBack finds out whether podCIDRs were stored that are not sent again. No write of them can be carried out any more.
