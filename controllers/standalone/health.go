@@ -74,7 +74,7 @@ func (h *health) checkLease(*http.Request) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.leaseSeen {
-		return errors.New("the Lease has not been read or created yet: the log of this program says why. If that is forbidden, apply the Role of the Lease")
+		return errors.New("the Lease has not been read or created yet: the log of this program says why. It may lack the Role of the Lease")
 	}
 	return nil
 }
