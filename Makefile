@@ -282,7 +282,7 @@ INTEGRATION := go test $(addprefix -modfile=$(CURDIR)/,$(MODFILE)) -count=1 -p=1
 
 # test/integration takes longest of all, so it has lanes: its scripts, the others by their names, and those that are for the night.
 SCRIPTS := ^TestScripts$$
-SLOW := ^(TestDebug|TestExamples.*|TestRestoreEtcd.*|TestOneObjectPanics|TestTakeoverFromStockAgain|Test.*Migration.*|TestCloudManager.*)$$
+SLOW := ^(TestDebug|TestExamples.*|TestRestoreEtcd.*|TestOneObjectPanics|Test.*Migration.*|TestCloudManager.*)$$
 
 .PHONY: test-scripts test-processes-a-m test-processes-n-z test-slow test-minor-processes
 test-scripts test-processes-a-m test-processes-n-z test-slow test-minor-processes: tools build build-example upstream
