@@ -93,10 +93,6 @@ const (
 	ByName
 )
 
-func (r Rule) String() string {
-	return [...]string{"", "Priority", "NodeSelector", "Requirements", "Blocks", "HostBits", "SelectorText", "Address", "Name"}[r]
-}
-
 // Deciding returns the first rule by which two candidates differ; 0 if there is none. It is for reports and as slow as it is plain.
 func Deciding(a, b Candidate) Rule {
 	for i, differ := range []bool{

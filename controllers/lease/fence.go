@@ -75,26 +75,6 @@ func (f *Fence) Enter(ctx context.Context, atMost time.Duration) (_ context.Cont
 	}), nil
 }
 
-// Wait returns nil as soon as Enter permits a write with the same atMost. It returns an error with ErrClosed once the fence is closed
-// permanently, and that of ctx if ctx is done before. The fence may be closed again when the caller enters.
-func (f *Fence) Wait(ctx context.Context, atMost time.Duration) error {
-	for {
-		f.mu.Lock()
-		_, err := f.permit(ctx, atMost)
-		if err == nil || f.ended || f.deposed {
-			f.mu.Unlock()
-			return err
-		}
-		changed := f.awaited()
-		f.mu.Unlock()
-		select {
-		case <-changed: // Time alone never opens the fence.
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
 // A write takes at most a third of the lease, and can be delayed for another third on its way to the API server. The package comment has
 // the arithmetic.
 const (

@@ -166,7 +166,7 @@ func (c *Controller) Run(ctx context.Context) {
 	defer cancel() // before Wait, which waits for goroutines that end with ctx
 	defer c.nodeQueue.ShutDown()
 	defer c.clusterCIDRQueue.ShutDown()
-	defer c.events.start(ctx)()
+	defer c.events.start()()
 
 	stopHearing, ok := c.start(ctx)
 	defer stopHearing()
@@ -181,7 +181,7 @@ func (c *Controller) Run(ctx context.Context) {
 			})
 		}
 	}
-	work(c.Workers, c.nodeQueue, c.noting(health.WritesNode, c.syncNode))
+	work(c.Workers, c.nodeQueue, c.syncNode)
 	work(clusterCIDRWorkers, c.clusterCIDRQueue, c.syncClusterCIDR)
 	<-ctx.Done()
 }
@@ -206,16 +206,8 @@ func (c *Controller) with(f func(*allocator.State)) {
 	}
 }
 
-// noting passes on the result of sync, and notes whether an object can be written. Usually all fail for the same reason, so only the first
-// failure is logged, and each object gets its own event.
-func (c *Controller) noting(kind health.Kind, sync func(context.Context, string) error) func(context.Context, string) error {
-	return func(ctx context.Context, name string) error {
-		err := sync(ctx, name)
-		c.note(ctx, kind, name, err)
-		return err
-	}
-}
-
+// note notes whether an object can be written. Usually all fail for the same reason, so only the first failure is logged, and each object gets
+// its own event.
 func (c *Controller) note(ctx context.Context, kind health.Kind, name string, err error) {
 	news, tell := c.health.Wrote(kind, name, err)
 	switch {

@@ -1,7 +1,6 @@
 package nodeipam
 
 import (
-	"context"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -75,7 +74,7 @@ func newEvents(client kubernetes.Interface) *events {
 }
 
 // start begins to write, and returns what ends it.
-func (e *events) start(ctx context.Context) (stop func()) {
+func (e *events) start() (stop func()) {
 	e.broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: e.client.CoreV1().Events(v1.NamespaceAll)})
 	return e.broadcaster.Shutdown
 }

@@ -24,7 +24,7 @@ func TestEventsAreSaidOnce(t *testing.T) {
 		return false, nil, nil
 	})
 	e := newEvents(client)
-	defer e.start(t.Context())()
+	defer e.start()()
 	a, b := nodeReference("a", "1"), nodeReference("b", "2")
 	e.tell(a, "Full", "2 of 5 are full", "full")
 	e.tell(a, "Full", "3 of 5 are full", "full")

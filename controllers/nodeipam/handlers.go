@@ -41,9 +41,13 @@ func handle[O any](seen, gone func(O)) cache.ResourceEventHandlerFuncs {
 func (c *Controller) seeNode(node *v1.Node) {
 	var seen allocator.Seen
 	c.with(func(s *allocator.State) {
+		before, _ := s.Node(node.Name)
+		if before.UID != node.UID {
+			delete(c.firstSeen, before.UID)
+		}
 		switch _, known := c.firstSeen[node.UID]; {
 		case !pool.ShowsPodCIDRs(node):
-			if view, ok := s.Node(node.Name); !known && (!ok || view.UID != node.UID || view.State != allocator.Assigned) {
+			if !known && (before.UID != node.UID || before.State != allocator.Assigned) {
 				c.firstSeen[node.UID] = time.Now()
 			}
 		case node.Annotations[networkingv1.AnnotationLeaseHolder] == c.identity:

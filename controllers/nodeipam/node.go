@@ -25,12 +25,19 @@ const (
 	notKeptRetry = queues.RetryMax
 )
 
-// syncNode advances one Node: what the state says is next, at most one request, and what its answer means.
+// syncNode advances one Node, or makes the walk.
 func (c *Controller) syncNode(ctx context.Context, name string) error {
 	if name == walk {
 		c.with(func(s *allocator.State) { s.Walk() })
 		return nil
 	}
+	err := c.advance(ctx, name)
+	c.note(ctx, health.WritesNode, name, err)
+	return err
+}
+
+// advance does what the state says is next for a Node: at most one request, and what its answer means.
+func (c *Controller) advance(ctx context.Context, name string) error {
 	var (
 		do      allocator.Action
 		uid     types.UID
@@ -83,8 +90,7 @@ func (c *Controller) write(ctx context.Context, name string, uid types.UID) erro
 	c.with(func(s *allocator.State) { r, ok = s.Send(name, uid) })
 	if !ok {
 		leave()
-		c.nodeQueue.Add(name) // ask again what is next
-		return nil
+		return writes.Later(0) // Ask again what is next.
 	}
 	logger, podCIDRs := klog.FromContext(ctx), api.PodCIDRs(r.Blocks, c.PrimaryFamily)
 	if r.First {
@@ -161,6 +167,5 @@ func (c *Controller) readBack(ctx context.Context, name string, uid types.UID) e
 		}
 		c.report(node, seen)
 	}
-	c.nodeQueue.Add(name)
-	return nil
+	return writes.Later(0) // Ask again what is next.
 }

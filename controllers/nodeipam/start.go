@@ -31,9 +31,9 @@ const (
 	readInterval = time.Second
 	// compareInterval is how often a cache is compared with a consistent list while it is behind.
 	compareInterval = time.Minute
-	// answered is how long one request is waited for. The API server ends it after a minute; without a limit, a read whose answer is lost on
+	// readTimeout is how long one request is waited for. The API server ends it after a minute; without a limit, a read whose answer is lost on
 	// the way would never end.
-	answered = 65 * time.Second
+	readTimeout = 65 * time.Second
 )
 
 // kind is one kind of object that is read.
@@ -147,7 +147,7 @@ func (c *Controller) read(ctx context.Context, k *kind) bool {
 		if k.asOf != "" {
 			return true, nil
 		}
-		limited, cancel := context.WithTimeout(ctx, answered)
+		limited, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
 		list, err := k.list(limited, metav1.ListOptions{Limit: 1}) // An empty resource version means the most recent one.
 		if err == nil {
@@ -243,7 +243,7 @@ func (c *Controller) cannotRead(ctx context.Context, k *kind, err error) {
 func (k *kind) listAll(ctx context.Context) (all map[string]metav1.Object, err error) {
 	all = map[string]metav1.Object{}
 	for options := (metav1.ListOptions{Limit: 500}); ; {
-		limited, cancel := context.WithTimeout(ctx, answered)
+		limited, cancel := context.WithTimeout(ctx, readTimeout)
 		page, err := k.list(limited, options)
 		if cancel(); err != nil {
 			return nil, err
@@ -270,7 +270,7 @@ func (k *kind) listAll(ctx context.Context) (all map[string]metav1.Object, err e
 
 // gone reports whether an object that was listed is gone by now, or another one.
 func (k *kind) gone(ctx context.Context, listed metav1.Object) bool {
-	limited, cancel := context.WithTimeout(ctx, answered)
+	limited, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	now, err := k.get(limited, listed.GetName())
 	return writes.NotThere(err) || err == nil && now.GetUID() != listed.GetUID()
@@ -340,7 +340,7 @@ func (c *Controller) waitForLateWrites(ctx context.Context, began time.Time, nod
 
 // ReadNodes makes a consistent read of Nodes and returns its resource version: what Config.NodesAsOf is. It reads only one Node.
 func ReadNodes(ctx context.Context, client kubernetes.Interface) (asOf string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, answered)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {

@@ -50,6 +50,8 @@ type fault struct {
 	twice bool
 	// refused is the code of an answer without effect, and answered that of an answer in spite of an effect; 0: none.
 	refused, answered int
+	// text is what a proxy says with refused, in place of the API server.
+	text string
 }
 
 // look is how often what stands still looks whether it may go on, because a test may end that early.
@@ -199,7 +201,7 @@ type try struct {
 	unanswered bool
 }
 
-// tried notes how a try ended. What the API server has refused is decided anew before it is sent again. The caller holds the lock.
+// tried notes how a try ended. What the API server has refused is decided again before it is sent again. The caller holds the lock.
 func (l *link) tried(t *try, answered bool) {
 	t.unanswered = t.unanswered || !answered
 	if !t.unanswered {
@@ -240,6 +242,9 @@ func (l *link) carry(req request, w write, f fault) (int, []byte) {
 	}
 	time.Sleep(f.slow)
 	if f.refused != 0 {
+		if f.text != "" {
+			return f.refused, []byte(f.text)
+		}
 		return f.refused, encode(failed(f.refused, "refused"))
 	}
 	code, body := l.serve(req, w)

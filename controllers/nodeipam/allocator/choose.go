@@ -82,7 +82,7 @@ func (s *State) release(n *node) {
 	n.pool, n.poolID, n.answered, n.unansweredUntil, n.state, n.refused = "", "", "", time.Time{}, None, false
 }
 
-// What a worker does next for a Node.
+// Action is what a worker does next for a Node.
 type Action uint8
 
 const (
@@ -96,7 +96,7 @@ const (
 	Read
 )
 
-// Next says what to do for the Node of this name, which has left its back-off. If it needs blocks, Next chooses them, after a walk that is
+// Next says what to do for the Node of this name, and ends its back-off. If it needs blocks, Next chooses them, after a walk that is
 // due, so that older Nodes come first.
 //
 // Blocks of an unanswered write are sent again, which needs no clock. They are not if their pool may not give them to this Node any more, if

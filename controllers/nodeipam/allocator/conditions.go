@@ -104,14 +104,15 @@ func (s *State) ready(p *pool.Pool) (reason, message string) {
 // superseded says what becomes of a ClusterCIDR that was made from other flags.
 func (s *State) superseded(p *pool.Pool) string {
 	use := "No Node uses it: it can be deleted."
-	if n := s.countMembers(p); n > 0 {
+	if n := s.Users(p); n > 0 {
 		use = text.Counted(n, "Node uses it and keeps its podCIDRs.", "Nodes use it and keep their podCIDRs.")
 	}
 	return strings.ToUpper(p.Problem[:1]) + p.Problem[1:] + ". It allocates nothing. " + use +
 		" To go on with this range, put the flags back, or create a ClusterCIDR of your own with it."
 }
 
-func (s *State) countMembers(p *pool.Pool) (n int) {
+// Users returns how many Nodes use a pool.
+func (s *State) Users(p *pool.Pool) (n int) {
 	for range s.Members(p) {
 		n++
 	}

@@ -78,8 +78,8 @@ type node struct {
 	// answer of 200 does not end it: a webhook may have dropped the podCIDRs of that one.
 	unansweredUntil time.Time
 	state           ReservationState
-	// refused is whether the last write was refused while an earlier one may still be carried out; heldBack is whether the Node is in
-	// back-off after a refusal.
+	// refused is whether the last write was refused after one without answer, so that a read decides; heldBack is whether the Node is in back-off
+	// after a refusal.
 	refused, heldBack bool
 }
 
@@ -115,7 +115,7 @@ type Seen struct {
 	Work bool
 	// NotKept: the API server confirmed podCIDRs that this newer version of the Node does not have.
 	NotKept bool
-	// First: the Node shows podCIDRs, and was seen without before. Own: these were sent for it.
+	// First: the Node shows podCIDRs for the first time, and was seen without before. Own: these were sent for it.
 	First, Own bool
 	// Unread: the Node could not be read, so nothing of it was recorded, and it keeps what it held.
 	Unread error

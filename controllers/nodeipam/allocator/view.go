@@ -222,8 +222,5 @@ func (s *State) CoveredBy(r ipam.Range) string {
 	return ""
 }
 
-// Users returns how many Nodes use a pool.
-func (s *State) Users(p *pool.Pool) int { return s.countMembers(p) }
-
 // Traffic returns what happened to the blocks of p's range of a family.
 func (s *State) Traffic(p *pool.Pool, family ipam.Family) Traffic { return s.trafficOf(p)[family] }

@@ -31,7 +31,7 @@ type Fence interface {
 	Enter(ctx context.Context, atMost time.Duration) (_ context.Context, leave func(), err error)
 }
 
-// lookAgain is how often a closed fence is looked at. It opens with a renewal of the Lease, which nobody announces.
+// lookAgain is how often a closed fence is looked at. It opens with a renewal of the Lease.
 const lookAgain = 100 * time.Millisecond
 
 // Permit waits for the client-side limit and then for the fence to be open, without a lock of the caller's. It returns the context of one

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
 	"github.com/multicidr/controller-manager/controllers/text"
 )
 
@@ -80,7 +81,7 @@ func oldestFirst(all []*networkingv1.ClusterCIDR) []*networkingv1.ClusterCIDR {
 }
 
 // Prefix is the name prefix of every ClusterCIDR that was created from flags (KEP-2593).
-const Prefix = "created-from-flags-"
+const Prefix = pool.MadeFromFlags
 
 // NameOf returns the name of a ClusterCIDR made from flags. It depends only on the flags, so that all processes with the same flags use the
 // same object.
@@ -136,20 +137,6 @@ func Superseded(cc *networkingv1.ClusterCIDR, flags Flags) (why string) {
 	default:
 		return ""
 	}
-}
-
-// Message is the message of the condition Ready with reason Superseded. why is what Superseded says, nodes how many Nodes use the
-// ClusterCIDR.
-func Message(why string, nodes int) string {
-	use := fmt.Sprintf("%d Nodes use it and keep their podCIDRs.", nodes)
-	switch nodes {
-	case 0:
-		use = "No Node uses it: it can be deleted."
-	case 1:
-		use = "1 Node uses it and keeps its podCIDRs."
-	}
-	return strings.ToUpper(why[:1]) + why[1:] + ". It allocates nothing. " + use +
-		" To go on with this range, put the flags back, or create a ClusterCIDR of your own with it."
 }
 
 // Event is the message of the event that tells that the controller disabled a ClusterCIDR. why is what Superseded says.

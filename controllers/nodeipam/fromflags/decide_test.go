@@ -138,11 +138,7 @@ func TestSuperseded(t *testing.T) {
 func TestWhatIsSaid(t *testing.T) {
 	excluding := made(a)
 	excluding.Spec.ExcludedCIDRs = []string{"10.1.5.0/24"}
-	const rest = " To go on with this range, put the flags back, or create a ClusterCIDR of your own with it."
 	for got, want := range map[string]string{
-		Message("it was old", 0):       "It was old. It allocates nothing. No Node uses it: it can be deleted." + rest,
-		Message("it was old", 1):       "It was old. It allocates nothing. 1 Node uses it and keeps its podCIDRs." + rest,
-		Message("it was old", 12):      "It was old. It allocates nothing. 12 Nodes use it and keep their podCIDRs." + rest,
 		Event(made(a), "it was old"):   "Disabled this ClusterCIDR: it was old. Nodes keep their podCIDRs.",
 		Event(excluding, "it was old"): `Disabled this ClusterCIDR: it was old. Nodes keep their podCIDRs. What it excludes is not excluded from other ClusterCIDRs: "10.1.5.0/24".`,
 	} {

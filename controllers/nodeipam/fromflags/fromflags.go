@@ -11,6 +11,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
 )
 
 // kube-controller-manager's default prefix lengths of Nodes' blocks.
@@ -30,11 +31,6 @@ type Flags struct {
 	ServiceRange     string // --service-cluster-ip-range: one CIDR, or one of each family
 }
 
-// mapped are the IPv4-mapped addresses, of which no Node can have a block.
-var mapped = netip.MustParsePrefix("::ffff:0:0/96")
-
-const whatMapped = "IPv4-mapped addresses (::ffff:0:0/96), of which no Node can have a block"
-
 // Spec returns the spec of the ClusterCIDR that the flags stand for; nil if they stand for none.
 func (f Flags) Spec() (*networkingv1.ClusterCIDRSpec, error) {
 	if !f.Allocate || strings.TrimSpace(f.ClusterCIDR) == "" {
@@ -53,8 +49,8 @@ func (f Flags) Spec() (*networkingv1.ClusterCIDRSpec, error) {
 	for i, prefix := range ranges {
 		family := ipam.FamilyOf(prefix)
 		bits := family.Bits() - masks[i]
-		if prefix.Overlaps(mapped) && masks[i] > 0 {
-			return nil, fmt.Errorf("--cluster-cidr %v contains %s: use a range without them", prefix, whatMapped)
+		if prefix.Overlaps(pool.Mapped) && masks[i] > 0 {
+			return nil, fmt.Errorf("--cluster-cidr %v contains %s: use a range without them", prefix, pool.WhatMapped)
 		}
 		if masks[i] < prefix.Bits() || bits < 0 {
 			return nil, fmt.Errorf("Nodes cannot get /%d blocks of --cluster-cidr %v: use a %s from %d to %d, or a wider range",
@@ -111,8 +107,8 @@ func parseCIDR(s string) (netip.Prefix, error) {
 	if size == ipam.IPv4.Bits() {
 		addr = addr.Unmap() // An IPv4 address may come as 16 bytes.
 	}
-	if addr.Is4In6() && bits >= mapped.Bits() {
-		return netip.Prefix{}, fmt.Errorf("%s contains %s", s, whatMapped)
+	if addr.Is4In6() && bits >= pool.Mapped.Bits() {
+		return netip.Prefix{}, fmt.Errorf("%s contains %s", s, pool.WhatMapped)
 	}
 	return netip.PrefixFrom(addr, bits), nil
 }

@@ -15,6 +15,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
@@ -27,9 +28,6 @@ import (
 
 // Prefix is the prefix of all names.
 const Prefix = "node_ipam_controller_"
-
-// Reasons are why Nodes are pending; the metric always shows all of them.
-var Reasons = []string{"NoClusterCIDR", "NotSelected", "Full", "Disabled", "Terminating", "Invalid"}
 
 // Source is the view of a controller for metrics. The zero value is a controller that is not built yet, and so is not ready.
 type Source struct {
@@ -48,9 +46,9 @@ type Figures struct {
 	Sharing      int // Nodes that hold addresses which another holder has, too
 	OutOfRange   int // Nodes that have podCIDRs of which none lies in a ClusterCIDR; 0 without ClusterCIDRs
 
-	Pending  map[string]int    // Nodes, by one of Reasons
-	States   map[string]string // Enabled, Disabled, None, Terminating or Invalid, by the ClusterCIDR's name
-	Blockers map[string]int    // Nodes that use a terminating ClusterCIDR, by its name
+	Pending  map[allocator.Reason]int // Nodes
+	States   map[string]string        // Enabled, Disabled, None, Terminating or Invalid, by the ClusterCIDR's name
+	Blockers map[string]int           // Nodes that use a terminating ClusterCIDR, by its name
 	Ranges   []RangeFigures
 }
 
@@ -61,17 +59,8 @@ type RangeFigures struct {
 	Status      networkingv1.RangeStatus
 	CoveredBy   string // the Node that holds the whole range as one podCIDR larger than a block; empty if there is none
 
-	// What happened since this process started to track the range.
-	Allocations uint64 // blocks allocated to Nodes by this process
-	Releases    uint64 // blocks that Nodes no longer hold
-	// Tries counts the allocations by how many blocks a search over a bitmap would have looked at: Tries[i] of at most TriesBuckets[i], and
-	// of more than the bucket before. TriesSum is the sum of those numbers.
-	Tries    [5]uint64
-	TriesSum float64
+	allocator.Traffic
 }
-
-// TriesBuckets are the buckets of kubernetes-sigs/node-ipam-controller.
-var TriesBuckets = [5]float64{1, 5, 25, 125, 625}
 
 func desc(stability metrics.StabilityLevel, name, help string, labels ...string) *metrics.Desc {
 	return metrics.NewDesc(Prefix+name, help, labels, nil, stability, "")
@@ -241,8 +230,8 @@ func collect(f Figures, gauge func(d *metrics.Desc, value float64, labels ...str
 	gauge(holdingDesc, float64(f.Holding))
 	gauge(sharingDesc, float64(f.Sharing))
 	gauge(outsidersDesc, float64(f.OutOfRange))
-	for _, reason := range Reasons {
-		gauge(waitingDesc, float64(f.Pending[reason]), reason)
+	for _, reason := range allocator.Reasons {
+		gauge(waitingDesc, float64(f.Pending[reason]), string(reason))
 	}
 	for name, state := range f.States {
 		gauge(stateDesc, 1, name, state)
@@ -273,7 +262,7 @@ func collectRange(r RangeFigures, ch chan<- metrics.Metric) {
 		cumulative, sum := map[float64]uint64{}, uint64(0)
 		for i, n := range r.Tries {
 			sum += n
-			cumulative[TriesBuckets[i]] = sum
+			cumulative[allocator.TriesBuckets[i]] = sum
 		}
 		ch <- prometheus.MustNewConstHistogram(untyped.Desc(), r.Allocations, r.TriesSum, cumulative, r.Status.CIDR, r.ClusterCIDR)
 	}

@@ -17,6 +17,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 )
 
@@ -56,13 +57,13 @@ func TestSource(t *testing.T) {
 		Figures: func() (Figures, bool) {
 			return Figures{
 				WithPodCIDRs: 5, Holding: 6, Sharing: 2, OutOfRange: 1,
-				Pending:  map[string]int{"Full": 2},
+				Pending:  map[allocator.Reason]int{"Full": 2},
 				States:   map[string]string{"a": "Enabled", "b": "Terminating"},
 				Blockers: map[string]int{"b": 3},
 				Ranges: []RangeFigures{{
 					ClusterCIDR: "a", Family: ipam.IPv4, CoveredBy: "wide",
-					Status:      networkingv1.RangeStatus{CIDR: "10.0.0.0/22", Total: 4, Allocated: 2, Unavailable: 1, Free: 1},
-					Allocations: 3, Releases: 1, Tries: [5]uint64{1, 2}, TriesSum: 7,
+					Status:  networkingv1.RangeStatus{CIDR: "10.0.0.0/22", Total: 4, Allocated: 2, Unavailable: 1, Free: 1},
+					Traffic: allocator.Traffic{Allocations: 3, Releases: 1, Tries: [5]uint64{1, 2}, TriesSum: 7},
 				}},
 			}, true
 		},

@@ -11,8 +11,6 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// Histories of a hostile reader.
-
 func (w *world) nodeHeld(name string, labels ...string) {
 	w.do(func() {
 		o := newNode(name, labels...)
@@ -32,10 +30,10 @@ func (w *world) healthy(r *replica) {
 	}
 }
 
-// readBackIsLate: the first PATCH of n1 arrives at the last moment and is never answered; the watch is half a second late; and the answer to the
-// read that decides takes two seconds.
-func (w *world) readBackIsLate(reads *int) {
-	patched := false
+// readBackIsLate has n1 deleted, and kept by a finalizer, after its first PATCH arrived at the last moment and was never answered. The watch of
+// Nodes is half a second late, and the answer to the read that decides takes two. It returns when that answer is on its way.
+func (w *world) readBackIsLate(labels ...string) {
+	patched, reads := false, 0
 	w.faults = func(l *link) func(request) fault {
 		return func(r request) (f fault) {
 			switch {
@@ -44,49 +42,40 @@ func (w *world) readBackIsLate(reads *int) {
 				patched = true
 				return late(l)
 			case r.method == http.MethodGet:
-				*reads++
+				reads++
 				f.answerLate = 2 * time.Second
 			}
 			return f
 		}
 	}
+	w.serving()
+	w.do(func() { w.lag[nodes] = 500 * time.Millisecond })
+	w.nodeHeld("n1", labels...)
+	time.Sleep(time.Second)
+	w.delete(nodes, "n1")
+	w.within(20*time.Second, "a read", func() bool { return reads > 0 })
+	time.Sleep(100 * time.Millisecond)
 }
 
-// While the answer to the read is on its way, the watch shows that the Node is gone. Then the read brings it back, for ever.
+// A read does not bring back a Node that the watch has shown to be gone while the answer was on its way.
 func TestReadBackOfAGoneNode(t *testing.T) {
 	inWorld(t, 1, func(w *world) {
-		reads := 0
-		w.readBackIsLate(&reads)
 		w.pool("a", "10.0.0.0/24", 8)
-		w.serving()
-		w.do(func() { w.lag[nodes] = 500 * time.Millisecond })
-		w.nodeHeld("n1")
-		time.Sleep(time.Second)
-		w.delete(nodes, "n1")
-		w.within(20*time.Second, "a read", func() bool { return reads > 0 })
-		time.Sleep(100 * time.Millisecond)
+		w.readBackIsLate()
 		w.freeNode("n1") // gone; the watch shows it half a second later
 		time.Sleep(3 * time.Second)
-		w.served(time.Hour, w.node("n2"))
+		w.served(20*time.Second, w.node("n2"))
 		w.delete(nodes, "n2")
 		w.delete(clusterCIDRs, "a")
-		w.within(time.Hour, "ClusterCIDR a goes", func() bool { return w.objects[clusterCIDRs]["a"] == nil })
+		w.within(20*time.Second, "ClusterCIDR a goes", func() bool { return w.objects[clusterCIDRs]["a"] == nil })
 	})
 }
 
-// The same, and its machine registers again before the answer comes: the new Node is forgotten.
+// Nor does it end a Node of the same name that was registered meanwhile.
 func TestReadBackOfAReplacedNode(t *testing.T) {
 	inWorld(t, 1, func(w *world) {
-		reads := 0
-		w.readBackIsLate(&reads)
 		w.pool("a", "10.0.0.0/23", 8)
-		w.serving()
-		w.do(func() { w.lag[nodes] = 500 * time.Millisecond })
-		w.nodeHeld("n1")
-		time.Sleep(time.Second)
-		w.delete(nodes, "n1")
-		w.within(20*time.Second, "a read", func() bool { return reads > 0 })
-		time.Sleep(100 * time.Millisecond)
+		w.readBackIsLate()
 		w.freeNode("n1")
 		w.node("n1")
 		w.served(20*time.Second, "n1")
@@ -94,20 +83,12 @@ func TestReadBackOfAReplacedNode(t *testing.T) {
 	})
 }
 
-// The same, and the new Node comes with podCIDRs that somebody else gave it. They are given to another Node.
+// The podCIDRs with which that one was registered stay its own.
 func TestReadBackOfANodeReplacedWithPodCIDRs(t *testing.T) {
 	inWorld(t, 1, func(w *world) {
-		reads := 0
-		w.readBackIsLate(&reads)
 		w.pool("a", "10.0.0.0/24", 8, "a")
 		w.pool("b", "10.1.0.0/24", 8, "b")
-		w.serving()
-		w.do(func() { w.lag[nodes] = 500 * time.Millisecond })
-		w.nodeHeld("n1", "a=1")
-		time.Sleep(time.Second)
-		w.delete(nodes, "n1")
-		w.within(20*time.Second, "a read", func() bool { return reads > 0 })
-		time.Sleep(100 * time.Millisecond)
+		w.readBackIsLate("a=1")
 		w.freeNode("n1")
 		w.do(func() {
 			o := newNode("n1")
@@ -125,7 +106,39 @@ func TestReadBackOfANodeReplacedWithPodCIDRs(t *testing.T) {
 	})
 }
 
-// The watch shows heartbeats from before the late PATCH after the read has shown what it did.
+// A proxy without a server behind it answers the read with a 404 of its own. That does not prove that the Node is gone.
+func TestReadBackThroughAProxy(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		patched, asked := false, false
+		w.faults = func(l *link) func(request) fault {
+			return func(r request) (f fault) {
+				switch {
+				case r.resource != nodes || r.name != "n1":
+				case r.method == http.MethodPatch && !patched:
+					patched = true
+					return late(l)
+				case r.method == http.MethodGet && !asked:
+					asked = true
+					return fault{refused: http.StatusNotFound, text: "default backend - 404"}
+				}
+				return f
+			}
+		}
+		w.pool("a", "10.0.0.0/24", 8, "a")
+		w.serving()
+		w.do(func() { w.lag[nodes] = 30 * time.Second })
+		w.node("n1", "a=1")
+		w.within(40*time.Second, "a PATCH", func() bool { return patched })
+		w.disable("a")
+		w.pool("b", "10.0.0.0/24", 8, "b")
+		w.node("n2", "b=1")
+		w.within(time.Minute, "a read", func() bool { return asked })
+		w.settle(2 * time.Minute)
+		w.inRange("n1", "10.0.0.0/24")
+	})
+}
+
+// Heartbeats from before a late PATCH, which the watch shows after a read has shown what it did, are no sign that its podCIDRs were dropped.
 func TestOldEventsBehindTheRead(t *testing.T) {
 	inWorld(t, 1, func(w *world) {
 		sent := w.firstPatch("n1", late)
@@ -151,7 +164,7 @@ func TestOldEventsBehindTheRead(t *testing.T) {
 }
 
 // The API server is busy: a PATCH takes a second and is answered with 429. Meanwhile the Node is deleted, and stays because of its finalizer. Its
-// blocks were not written, and nobody else gets them.
+// blocks were not written, and another Node gets them.
 func TestTooManyRequestsWhileDeleted(t *testing.T) {
 	inWorld(t, 1, func(w *world) {
 		sent := w.firstPatch("n1", func(*link) fault { return fault{slow: time.Second, refused: http.StatusTooManyRequests} })
@@ -181,8 +194,7 @@ func (w *world) firstOf(f fault, match func(request) bool) {
 	}
 }
 
-// The answer to one write about a ClusterCIDR is lost; it was carried out. Nothing is left to do. The health check says for ever that it cannot
-// be written.
+// The answer to one write about a ClusterCIDR is lost, and it was carried out. The health check does not go on saying that it cannot be written.
 func TestLostAnswerAboutAClusterCIDR(t *testing.T) {
 	status := func(r request) bool { return r.subresource == "status" }
 	for name, f := range map[string]struct {
@@ -218,7 +230,7 @@ func TestLostAnswerAboutAClusterCIDR(t *testing.T) {
 	})
 }
 
-// The watch shows podCIDRs before the answer comes.
+// The metric is true also if the watch shows podCIDRs before the answer comes.
 func TestAssignmentDuration(t *testing.T) {
 	inWorld(t, 1, func(w *world) {
 		w.firstPatch("n1", func(*link) fault { return fault{answerLate: 500 * time.Millisecond} })
@@ -240,7 +252,8 @@ func TestAssignmentDuration(t *testing.T) {
 	})
 }
 
-// Somebody corrects the annotation that says which of two ClusterCIDRs with the same addresses a Node belongs to, while one is being deleted.
+// Somebody corrects the annotation that says which of two ClusterCIDRs with the same addresses a Node belongs to, while one is being deleted: it
+// goes.
 func TestAnnotationChanges(t *testing.T) {
 	inWorld(t, 1, func(w *world) {
 		w.pool("a", "10.0.0.0/24", 8)
@@ -256,7 +269,7 @@ func TestAnnotationChanges(t *testing.T) {
 	})
 }
 
-// The API server refuses the finalizer. The status, which it would store, is never written.
+// The API server refuses the finalizer. The status, which it stores, is written.
 func TestStatusWithoutFinalizer(t *testing.T) {
 	inWorld(t, 1, func(w *world) {
 		w.admit = func(resource, name string, after object, by string) *metav1.Status {
@@ -273,7 +286,7 @@ func TestStatusWithoutFinalizer(t *testing.T) {
 	})
 }
 
-// A policy refuses every write of podCIDRs, for good, and there are more Nodes than free blocks. Each Node that finds its pool full forgets its
+// A policy refuses every write of podCIDRs, for good, and there are more Nodes than free blocks. A Node that finds its pool full keeps its
 // back-off.
 func TestRefusalsInAFullRange(t *testing.T) {
 	for _, n := range []int{1, 20} {
@@ -304,7 +317,7 @@ func TestRefusalsInAFullRange(t *testing.T) {
 	}
 }
 
-// A policy refuses every write of podCIDRs. Each change of the Node, here once a second, is another PATCH, whatever its back-off.
+// A policy refuses every write of podCIDRs. Changes of the Node, here once a second, do not shorten its back-off.
 func TestRefusalsAndHeartbeats(t *testing.T) {
 	inWorld(t, 1, func(w *world) {
 		w.admit = func(resource, name string, after object, by string) *metav1.Status {
@@ -323,5 +336,38 @@ func TestRefusalsAndHeartbeats(t *testing.T) {
 			})
 		}
 		w.patchedAtMost(15+5*6, "n1")
+	})
+}
+
+// A write was refused, and by the next try another Node has the block. Who is pending is no failing write.
+func TestPendingAfterARefusal(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		refused := w.firstPatch("n1", func(*link) fault { return fault{refused: http.StatusForbidden} })
+		w.pool("a", "10.0.0.0/24", 8)
+		r := w.serving()
+		w.do(func() {
+			for _, name := range []string{"n1", "n2"} {
+				w.create(request{resource: nodes, body: encode(newNode(name))}, write{by: user})
+			}
+		})
+		w.within(time.Second, "a refusal", func() bool { return *refused })
+		w.within(time.Second, "podCIDRs of n2", func() bool { return len(w.podCIDRs("n2")) > 0 })
+		time.Sleep(time.Minute)
+		w.healthy(r)
+	})
+}
+
+// A ClusterCIDR that is being deleted and kept by a finalizer of somebody else shows that it gives nothing any more.
+func TestKeptByOthers(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		w.pool("a", "10.0.0.0/24", 8)
+		w.serving()
+		w.do(func() {
+			w.change(clusterCIDRs, "a", func(o object) { meta(o)["finalizers"] = append(meta(o)["finalizers"].([]any), "example.com/hold") })
+		})
+		w.delete(clusterCIDRs, "a")
+		w.within(10*time.Second, "Ready says that it is being deleted", func() bool {
+			return strings.Contains(string(encode(w.objects[clusterCIDRs]["a"])), `"reason":"Terminating"`)
+		})
 	})
 }
