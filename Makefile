@@ -243,7 +243,7 @@ NIGHTLY ?= test-race test-slow test-clusteripam test-harness test-parity test-ch
 	test-monitoring test-image test-forge test-release $(OLDER:%=test-older-%) conformance consumer scale e2e e2e-ha e2e-upgrade
 
 .PHONY: nightly
-nightly: ## Run everything that make test does not, for some four hours, go on after what fails, and say at the end how each lane ended; NIGHTLY='chaos inputs' picks some
+nightly: ## Run everything that make test does not, for hours, go on after what fails, and say at the end how each lane ended; NIGHTLY='chaos inputs' picks some
 	@hack/nightly.sh $(NIGHTLY)
 
 # Where goroutines share memory, of what compiles in minutes with cgo: what imports Kubernetes' own programs is left to test-race.

@@ -118,7 +118,7 @@ func (h *history) step() {
 
 // exclude makes a pool exclude something else, or nothing.
 func (h *history) exclude(i int) {
-	p := *h.pools[i] // a pool changes by being compiled anew; who has the old one keeps it
+	p := *h.pools[i] // a changed pool is a new one; whoever has the old one keeps it
 	p.Excluded = PrefixSet{}
 	var excluded prefixList
 	for range one(h.dice, []int{0, 1, 1, 2, 3, 8}) {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The boot clock exists here, and goes at least as far as the monotonic one.
+// Linux has a boot clock, which shows at least as much time as the monotonic one.
 func TestBootClock(t *testing.T) {
 	before := Clocks{}.now()
 	time.Sleep(10 * time.Millisecond)

@@ -152,7 +152,7 @@ const row = "%-50s %9v %12v  %-8s %9s %9s %9s %9s\n"
 // writeRows writes a row for each operation that was timed.
 func writeRows(out io.Writer, r results.Result) {
 	seconds := func(ns float64) string { return benchunit.Scale(ns/1e9, benchunit.Decimal) + "s" }
-	for _, what := range []string{"choose", "confirm", "rebuild"} {
+	for _, what := range []string{"choose", "confirm", "scrape", "rebuild"} {
 		if mean, ok := r.Values[what+"-mean-ns"]; ok {
 			fmt.Fprintf(out, row, r.Name, r.Nodes, r.ClusterCIDRs, what, seconds(mean), seconds(r.Values[what+"-p50-ns"]), seconds(r.Values[what+"-p99-ns"]), seconds(r.Values[what+"-max-ns"]))
 		}

@@ -23,6 +23,7 @@ func BenchmarkCore(b *testing.B) {
 		for _, clusterCIDRs := range []int{50, 100, 1_000} {
 			size := fmt.Sprintf("nodes=%d/clusterCIDRs=%d", nodes, clusterCIDRs)
 			b.Run("serve/"+size, func(b *testing.B) { benchmarkServe(b, nodes, clusterCIDRs) })
+			b.Run("scrape/"+size, func(b *testing.B) { benchmarkScrape(b, nodes, clusterCIDRs) })
 			b.Run("rebuild/"+size, func(b *testing.B) { benchmarkRebuild(b, nodes, clusterCIDRs) })
 		}
 	}
@@ -105,6 +106,25 @@ func benchmarkServe(b *testing.B, nodes, clusterCIDRs int) {
 	}
 	report(b, "choose", choose)
 	report(b, "confirm", confirm)
+}
+
+// benchmarkScrape reads what the metrics show, for which the lock is held.
+func benchmarkScrape(b *testing.B, nodes, clusterCIDRs int) {
+	s := town(clusterCIDRs)
+	fill(b, s, nodes, clusterCIDRs)
+	var scrape []time.Duration
+	for b.Loop() {
+		start := time.Now()
+		s.Counts()
+		for _, p := range s.Pools() {
+			for _, r := range p.Ranges {
+				s.RangeStatus(p, r)
+				s.CoveredBy(r)
+			}
+		}
+		scrape = append(scrape, time.Since(start))
+	}
+	report(b, "scrape", scrape)
 }
 
 func benchmarkRebuild(b *testing.B, nodes, clusterCIDRs int) {

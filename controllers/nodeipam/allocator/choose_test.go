@@ -412,7 +412,7 @@ func TestAnswers(t *testing.T) {
 			do, _, _ := s.Next("n", now)
 			free := s.Free(p, p.Ranges[0])
 			if do == allocator.Write && tc.want == allocator.None {
-				free++ // chosen anew
+				free++ // chosen again
 			}
 			if do != tc.next || free != uint64(tc.free) {
 				t.Errorf("next is %v with %d free, want %v with %d", do, free, tc.next, tc.free)

@@ -29,8 +29,7 @@ var ErrStoredOtherwise = errors.New("it is not stored as it was sent")
 // code after it has passed the request on; its answer is no refusal.
 func Refused(err error) bool { return err != nil && !NotSent(err) && writes.Answered(err) }
 
-// NotSent reports whether a write did not get as far as its object: it did not leave this process, or the API server, or a proxy before it,
-// was too busy to look at it (429). This says nothing about the object.
+// NotSent reports whether nobody has looked at a write: it did not leave this process, or the API server or a proxy was too busy for it (429). This says nothing about the object.
 func NotSent(err error) bool { return writes.NotSent(err) || tooMany(err) }
 
 // tooMany does not look at who answers: what the API server itself says of its limits is plain text, as from a proxy.

@@ -95,7 +95,7 @@ var causes = []struct {
 		"Then delete that ClusterCIDR, and it is made again", true},
 	{causedBy(api.ErrNotKept), "the API server stores what is written, and it is not there: look for a mutating webhook or policy, or another process with other flags, that takes it away; or the watch is late", true},
 	{resourceMissing, CRDMissing, true},
-	{crdTerminating, "the CustomResourceDefinition of ClusterCIDR is being deleted, which goes on until the last ClusterCIDR is gone: then " + ApplyCRD + ", and apply the ClusterCIDRs anew", true},
+	{crdTerminating, "the CustomResourceDefinition of ClusterCIDR is being deleted, which goes on until the last ClusterCIDR is gone: then " + ApplyCRD + ", and apply the ClusterCIDRs again", true},
 	{api.RefusedByPolicy, notTheLeader, true},
 	{says("admission webhook", "calling webhook", "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy", "exceeded quota"), "an admission webhook or policy does not let it pass: repair, change or delete the one that the answer names", false},
 	{causedBy(api.ErrNoStatus), CRDOfAnotherVersion, false}, // The ClusterCIDR may be gone.

@@ -28,7 +28,7 @@ func TestHealth(t *testing.T) {
 	notServed := fmt.Errorf("create ClusterCIDR: %w", apierrors.NewGenericServerResponse(http.StatusNotFound, "post", schema.GroupResource{Group: networkingv1.GroupName, Resource: "clustercidrs"}, "", "404 page not found", 0, true))
 	const (
 		noPermission = `the API server forbids it: apply manifests/rbac, or run helm upgrade if the Helm chart is used (nodes "n" is forbidden: no)`
-		goes         = `the CustomResourceDefinition of ClusterCIDR is being deleted, which goes on until the last ClusterCIDR is gone: then apply manifests/crds, or run helm upgrade if the Helm chart is used, and apply the ClusterCIDRs anew ` +
+		goes         = `the CustomResourceDefinition of ClusterCIDR is being deleted, which goes on until the last ClusterCIDR is gone: then apply manifests/crds, or run helm upgrade if the Helm chart is used, and apply the ClusterCIDRs again ` +
 			`(clustercidrs.networking.x-k8s.io "a" is forbidden: create not allowed while custom resource definition is terminating)`
 		gone = `the CustomResourceDefinition of ClusterCIDR is not installed: apply manifests/crds, or run helm upgrade if the Helm chart is used (create ClusterCIDR: the server could not find the requested resource (post clustercidrs.networking.x-k8s.io))`
 	)
