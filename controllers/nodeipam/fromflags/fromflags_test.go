@@ -33,7 +33,7 @@ func TestSpec(t *testing.T) {
 			flags: Flags{Allocate: true, ClusterCIDR: "fd00::/48", NodeMaskSizeIPv6: 80},
 			want:  &networkingv1.ClusterCIDRSpec{IPv6: "fd00::/48", PerNodeHostBits: 48},
 		},
-		"all three masks, as far as they agree": {
+		"all three masks, which agree": {
 			flags: Flags{Allocate: true, ClusterCIDR: "10.244.0.0/16", NodeMaskSize: 26, NodeMaskSizeIPv4: 26, NodeMaskSizeIPv6: 64},
 			want:  &networkingv1.ClusterCIDRSpec{IPv4: "10.244.0.0/16", PerNodeHostBits: 6},
 		},
