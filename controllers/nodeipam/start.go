@@ -27,6 +27,8 @@ import (
 const (
 	// lookInterval is how often a cache that is behind is looked at.
 	lookInterval = 50 * time.Millisecond
+	// recordInterval is how often it is asked whether the handlers have recorded everything, which takes them a second in very large clusters.
+	recordInterval = 5 * time.Millisecond
 	// readInterval is how often a read is repeated that fails, and how long a cache is asked for its version.
 	readInterval = time.Second
 	// compareInterval is how often a cache is compared with a consistent list while it is behind.
@@ -70,7 +72,7 @@ func (c *Controller) kinds() []*kind {
 				return serviceCIDRs.Get(ctx, name, metav1.GetOptions{})
 			},
 		},
-		{ // last: their handlers see the other two
+		{
 			name: "Nodes", informer: c.Nodes.Informer(), handler: handle(c.seeNode, c.nodeGone), shows: showsPodCIDRs, asOf: c.NodesAsOf,
 			list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return nodes.List(ctx, o) },
 			get: func(ctx context.Context, name string) (metav1.Object, error) {
@@ -122,7 +124,10 @@ func (c *Controller) start(ctx context.Context) (stop func(), ok bool) {
 
 // addHandlers adds the handlers, and returns when everything that the caches show is recorded.
 func (c *Controller) addHandlers(ctx context.Context, kinds []*kind) (stop func(), ok bool) {
-	var stops []func() error
+	var (
+		stops  []func() error
+		synced []cache.InformerSynced
+	)
 	stop = func() {
 		for _, stop := range stops {
 			_ = stop()
@@ -134,11 +139,14 @@ func (c *Controller) addHandlers(ctx context.Context, kinds []*kind) (stop func(
 			return stop, false
 		}
 		stops = append(stops, func() error { return k.informer.RemoveEventHandler(registration) })
-		if k.asOf != "" && !cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
-			return stop, false
+		if k.asOf != "" {
+			synced = append(synced, registration.HasSynced)
 		}
 	}
-	return stop, true
+	err := wait.PollUntilContextCancel(ctx, recordInterval, true, func(context.Context) (bool, error) {
+		return !slices.ContainsFunc(synced, func(is cache.InformerSynced) bool { return !is() }), nil
+	})
+	return stop, err == nil
 }
 
 // read makes a consistent read of a kind, unless there is one. It repeats it until it succeeds, and says what to do.
