@@ -357,6 +357,27 @@ func TestPendingAfterARefusal(t *testing.T) {
 	})
 }
 
+// An API server dies with a write on its way, and the next one refuses everything until it has read who may do what.
+func TestRefusalsOfAStartingAPIServer(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		sent := w.firstPatch("n1", func(*link) fault { return fault{lost: true, reset: true} })
+		refuses := true
+		w.admit = func(resource, name string, after object, by string) *metav1.Status {
+			if resource == nodes && by != user && refuses {
+				return failed(http.StatusForbidden, "cannot patch resource nodes at the cluster scope")
+			}
+			return nil
+		}
+		w.pool("a", "10.0.0.0/24", 8)
+		w.serving()
+		w.node("n1")
+		w.within(time.Second, "a PATCH", func() bool { return *sent })
+		time.Sleep(200 * time.Millisecond)
+		w.do(func() { refuses = false })
+		w.served(time.Second, "n1")
+	})
+}
+
 // A ClusterCIDR that is being deleted and kept by a finalizer of somebody else shows that it gives nothing any more.
 func TestKeptByOthers(t *testing.T) {
 	inWorld(t, 1, func(w *world) {

@@ -99,20 +99,23 @@ const (
 // Next says what to do for the Node of this name, and ends its back-off. If it needs blocks, Next chooses them, after a walk that is
 // due, so that older Nodes come first.
 //
-// Blocks of an unanswered write are sent again, which needs no clock. They are not if their pool may not give them to this Node any more, if
-// the Node is being deleted, or if the API server refused the last write. Then nothing is certain until no write can be carried out any
-// more, and a read decides.
+// Blocks of an unanswered write are sent again, which needs no clock. They are not if their pool may not give them to this Node any more, or if
+// the Node is being deleted: then nothing is certain until no write can be carried out any more, and a read decides. After a refusal they are
+// sent again until then, for an API server that starts refuses everything for a moment.
 func (s *State) Next(name string, now time.Time) (do Action, uid types.UID, wait time.Duration) {
 	n, ok := s.nodes[name]
 	if !ok || !s.started || n.state == Assigned {
 		return Nothing, "", 0
 	}
 	n.heldBack = false
-	if n.state == Sent && !s.sendsAgain(n) {
-		if left := n.unansweredUntil.Sub(now); left > 0 {
+	if n.state == Sent {
+		left := n.unansweredUntil.Sub(now)
+		switch again := s.sendsAgain(n); {
+		case left <= 0 && (n.refused || !again):
+			return Read, n.uid, 0
+		case !again:
 			return Wait, n.uid, left
 		}
-		return Read, n.uid, 0
 	}
 	if n.object.DeletionTimestamp != nil {
 		if n.state == Reserved {
@@ -126,9 +129,9 @@ func (s *State) Next(name string, now time.Time) (do Action, uid types.UID, wait
 	return Write, n.uid, 0
 }
 
-// sendsAgain reports whether blocks that were sent are sent again until there is an answer.
+// sendsAgain reports whether blocks that were sent may be sent again.
 func (s *State) sendsAgain(n *node) bool {
-	return n.object.DeletionTimestamp == nil && !n.refused && s.valid(n)
+	return n.object.DeletionTimestamp == nil && s.valid(n)
 }
 
 // hasBlocks reports whether there are blocks for a Node. If it has none, they are chosen, after a walk that is due.

@@ -380,8 +380,9 @@ func TestAnswers(t *testing.T) {
 		"not sent":                            {func(s *state) { s.NotSent("n", uid) }, allocator.Reserved, allocator.Write, 3},
 		"no answer":                           {func(s *state) { s.Unanswered("n", uid, now.Add(1)) }, allocator.Sent, allocator.Write, 3},
 		"no answer, then not sent":            {func(s *state) { s.Unanswered("n", uid, now.Add(1)); s.NotSent("n", uid) }, allocator.Sent, allocator.Write, 3},
-		"no answer, then refused":             {func(s *state) { s.Unanswered("n", uid, now.Add(1)); s.Refused("n", uid) }, allocator.Sent, allocator.Wait, 3},
+		"no answer, then refused":             {func(s *state) { s.Unanswered("n", uid, now.Add(1)); s.Refused("n", uid) }, allocator.Sent, allocator.Write, 3},
 		"no answer, then refused, long ago":   {func(s *state) { s.Unanswered("n", uid, now.Add(-1)); s.Refused("n", uid) }, allocator.Sent, allocator.Read, 3},
+		"no answer, refused, being deleted":   {func(s *state) { s.Unanswered("n", uid, now.Add(1)); s.Refused("n", uid); s.show(Node("n", deleted)) }, allocator.Sent, allocator.Wait, 3},
 		"no answer, then stored":              {func(s *state) { s.Unanswered("n", uid, now.Add(1)); s.Stored("n", uid, "100") }, allocator.Assigned, allocator.Nothing, 3},
 		"another one is refused":              {func(s *state) { s.Refused("n", "other") }, allocator.Sent, allocator.Write, 3},
 		"another one is stored":               {func(s *state) { s.Stored("n", "other", "100") }, allocator.Sent, allocator.Write, 3},
@@ -398,7 +399,7 @@ func TestAnswers(t *testing.T) {
 			s.Stored("n", uid, "2")
 			s.show(Node("n"))
 			s.Refused("n", uid)
-		}, allocator.Sent, allocator.Wait, 3},
+		}, allocator.Sent, allocator.Write, 3},
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := started(t, []*networkingv1.ClusterCIDR{cc("cc", nil, 8, "10.0.0.0/22")})

@@ -78,8 +78,8 @@ type node struct {
 	// answer of 200 does not end it: a webhook may have dropped the podCIDRs of that one.
 	unansweredUntil time.Time
 	state           ReservationState
-	// refused is whether the last write was refused after one without answer, so that a read decides; heldBack is whether the Node is in back-off
-	// after a refusal.
+	// refused is whether a write was refused after one without answer, so that in the end a read decides; heldBack is whether the Node is in
+	// back-off after a refusal.
 	refused, heldBack bool
 }
 
