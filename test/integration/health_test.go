@@ -31,7 +31,6 @@ func TestHealthAfterTheStart(t *testing.T) {
 	works := func(t *testing.T, nodes ...string) {
 		t.Helper()
 		for _, node := range nodes {
-			// After refusals client-go opens a watch again within a minute.
 			if _, err := c.waitServed(node, time.Minute+patience); err != nil {
 				t.Error(err)
 			}
@@ -269,9 +268,9 @@ func (c *cluster) forbidPatch(t *testing.T, resource string) {
 	}
 }
 
-// healthy waits until the controller's own health check passes.
+// healthy waits until the controller's own health check passes. After refusals client-go opens a watch again within a minute.
 func (c *cluster) healthy() error {
-	return eventually(patience, func(ctx context.Context) error {
+	return eventually(time.Minute+patience, func(ctx context.Context) error {
 		status, body, err := c.manager.Get(ctx, healthPath)
 		if err == nil && status != http.StatusOK {
 			err = fmt.Errorf("%s answers %d %s, want it to pass", healthPath, status, body)
