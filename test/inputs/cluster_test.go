@@ -269,15 +269,11 @@ func (c *cluster) metric(ctx context.Context, name string) (sum float64, err err
 }
 
 // panicked returns an error if the controller has panicked or its process has ended.
-func (c *cluster) panicked(ctx context.Context) error {
+func (c *cluster) panicked() error {
 	select {
 	case <-c.manager.Done():
 		return errors.New("the process has ended")
 	default:
-	}
-	panics, err := c.metric(ctx, "node_ipam_controller_panics_total")
-	if err != nil {
-		return err
 	}
 	log, err := c.manager.Log()
 	if err != nil {
@@ -291,9 +287,9 @@ func (c *cluster) panicked(ctx context.Context) error {
 			first = line
 		}
 	}
-	if panics > 0 || lines > c.panics {
+	if lines > c.panics {
 		c.panics = lines
-		return fmt.Errorf("the metric counts %v panics; the log says: %s", panics, first)
+		return fmt.Errorf("the log says: %s", first)
 	}
 	return nil
 }

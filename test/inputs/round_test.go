@@ -324,7 +324,7 @@ func (p *play) look(ctx context.Context, r *round, opts lookOptions, actions fun
 	}
 
 	p.idle(ctx, r, start, opts.hold)
-	if err := p.panicked(ctx); err != nil {
+	if err := p.panicked(); err != nil {
 		r.wrong("panic", "%v", err)
 	}
 	if err := p.clear(ctx, opts.settling); err != nil {
@@ -464,7 +464,7 @@ func (p *play) wanted(ctx context.Context, e auditv1.Event) bool {
 func (p *play) act(ctx context.Context, a action) error {
 	switch {
 	case a.of == nil:
-		if err := p.panicked(ctx); err != nil {
+		if err := p.panicked(); err != nil {
 			return err
 		}
 		return p.swap(ctx)
