@@ -438,7 +438,8 @@ func (p *play) idle(ctx context.Context, r *round, start auditMark, hold bool) {
 		}
 		switch {
 		case strings.HasPrefix(key, "patch events "):
-			most = 2 // An event of before the last restart is renewed once: its count is read, and written.
+			// Events are written one after the other, so on a slow machine those about the last actions come late, each a few times if their message has changed.
+			most = 10
 		case strings.HasPrefix(key, "patch clustercidrs/status "):
 			// What the last action changed in a message, which nobody compares, may be written a second after the numbers were. A status
 			// that is never right is written once a second.
