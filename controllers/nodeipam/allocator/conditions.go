@@ -203,13 +203,15 @@ func (s *State) servicesIn(p *pool.Pool, prefix netip.Prefix) (texts []string) {
 
 // addressesIn counts the Nodes with an address in a range of p. There may be very many: it formats only as many as are named.
 func (s *State) addressesIn(p *pool.Pool, prefix netip.Prefix) (few []string, n int) {
-	for node := range s.addresses.Values(prefix) {
-		i := slices.IndexFunc(node.addresses, func(a netip.Prefix) bool { return prefix.Overlaps(a) && p.Gives(a) })
-		if i < 0 {
-			continue
-		}
-		if n++; n <= text.MaxNamed {
-			few = append(few, fmt.Sprintf("%v of %s", node.addresses[i], node.name))
+	for nodes := range s.addresses.Values(prefix) {
+		for _, node := range nodes {
+			i := slices.IndexFunc(node.addresses, func(a netip.Prefix) bool { return prefix.Overlaps(a) && p.Gives(a) })
+			if i < 0 {
+				continue
+			}
+			if n++; n <= text.MaxNamed {
+				few = append(few, fmt.Sprintf("%v of %s", node.addresses[i], node.name))
+			}
 		}
 	}
 	return few, n

@@ -287,6 +287,24 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// A machine's address passes to the next one before the first Node is gone.
+func TestAddressOfTwoNodes(t *testing.T) {
+	for left, goes := range map[string]string{"first": "second", "second": "first"} {
+		s := started(t, []*networkingv1.ClusterCIDR{cc("one", nil, 4, "10.0.0.0/24")})
+		s.show(Node("first", address("10.0.0.200")))
+		s.show(Node("second", address("10.0.0.200")))
+		p, _ := s.Pool("one")
+		s.gone(goes)
+		if got := s.Overlapping(p).Message; !strings.Contains(got, "10.0.0.200/32 of "+left) {
+			t.Errorf("when %s is gone: %s", goes, got)
+		}
+		s.gone(left)
+		if got := s.Overlapping(p).Reason; got != networkingv1.ReasonNoOverlap {
+			t.Errorf("when both are gone: %s", got)
+		}
+	}
+}
+
 func address(a string) func(*v1.Node) {
 	return func(n *v1.Node) { n.Status.Addresses = append(n.Status.Addresses, v1.NodeAddress{Address: a}) }
 }

@@ -45,7 +45,7 @@ func (s ReservationState) String() string {
 // events of each kind, and workers look at nothing else. Not safe for concurrent use.
 type State struct {
 	ledger     ipam.Ledger
-	addresses  ipam.PrefixMap[*node] // the Nodes' own, for reports
+	addresses  ipam.PrefixMap[[]*node] // the Nodes' own, for reports; an address can pass to another Node before the first is gone
 	services   map[string][]netip.Prefix
 	pools      map[string]*pool.Pool // by the ClusterCIDR's name
 	candidates pool.Candidates
@@ -299,10 +299,13 @@ func (s *State) locate(n *node, addresses []netip.Prefix) {
 		return
 	}
 	for _, a := range n.addresses {
+		nodes := s.addresses.At(a)
+		*nodes = slices.DeleteFunc(*nodes, func(o *node) bool { return o == n })
 		s.addresses.Remove(a)
 	}
 	for _, a := range addresses {
-		*s.addresses.Insert(a) = n
+		nodes := s.addresses.Insert(a)
+		*nodes = append(*nodes, n)
 	}
 	if s.started {
 		s.touch(n.addresses...)
