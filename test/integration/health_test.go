@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -247,7 +248,8 @@ func (c *cluster) timesSaid(t *testing.T, text string) int {
 // roleName is that of our controller's ClusterRole and of its binding.
 const roleName = "system:controller:multi-cidr-node-ipam-controller"
 
-// forbidPatch takes the permission to patch a resource from the controller, until manifests/rbac is applied again.
+// forbidPatch takes the permission to patch a resource from the controller, until manifests/rbac is applied again. The API server follows a moment after the
+// ClusterRole has changed.
 func (c *cluster) forbidPatch(t *testing.T, resource string) {
 	t.Helper()
 	roles := c.kube.RbacV1().ClusterRoles()
@@ -259,11 +261,23 @@ func (c *cluster) forbidPatch(t *testing.T, resource string) {
 	if i < 0 {
 		t.Fatalf("ClusterRole %s does not name %s", roleName, resource)
 	}
+	group := role.Rules[i].APIGroups[0]
 	role.Rules[i].Verbs = slices.DeleteFunc(role.Rules[i].Verbs, func(verb string) bool { return verb == "patch" })
 	if len(role.Rules[i].Verbs) == 0 {
 		role.Rules = slices.Delete(role.Rules, i, i+1)
 	}
 	if _, err := roles.Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	attributes := &authorizationv1.ResourceAttributes{Group: group, Resource: resource, Verb: "patch"}
+	if err := eventually(patience, func(ctx context.Context) error {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: controlplane.AloneUser, ResourceAttributes: attributes}}
+		review, err := c.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		if err == nil && review.Status.Allowed {
+			err = fmt.Errorf("%s may still patch %s", controlplane.AloneUser, resource)
+		}
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 }
