@@ -131,6 +131,7 @@ type refusal struct {
 	pool     *pool.Pool
 	full     []ipam.Family // if the pool's State is Enabled
 	cover    string        // Nodes that hold a whole range of the pool
+	services []string      // service ranges in its full ranges
 	used     bool          // Nodes hold blocks in its full ranges
 	excludes bool          // its full ranges have exclusions, which may contain unused blocks
 }
@@ -154,7 +155,10 @@ func (s *State) refuse(p *pool.Pool) refusal {
 		if h, covered := s.coveredBy(of); covered {
 			texts = append(texts, fmt.Sprintf("%s holds %v", s.NameOf(h.Owner), h.Prefix))
 		}
-		r.excludes = r.excludes || slices.Contains(r.full, of.Family()) && p.Excluded.Overlaps(of.Prefix)
+		if slices.Contains(r.full, of.Family()) {
+			r.excludes = r.excludes || p.Excluded.Overlaps(of.Prefix)
+			r.services = append(r.services, s.servicesIn(p, of.Prefix)...)
+		}
 	}
 	r.cover, r.used = text.Listed(texts), s.used(p, r.full)
 	return r
@@ -174,7 +178,11 @@ func (r refusal) String() string {
 	if r.excludes {
 		why += "; it has spec.excludedCIDRs"
 	}
-	return fmt.Sprintf("%s is full (%s)", r.pool.Name, why)
+	services := ""
+	if len(r.services) > 0 {
+		services = "; service ranges in it are never allocated: " + text.ListedFew(slices.Sorted(slices.Values(r.services)))
+	}
+	return fmt.Sprintf("%s is full (%s)", r.pool.Name, why) + services
 }
 
 // notAvailable says why a Node is pending and what to do about it.
@@ -196,6 +204,9 @@ func (s *State) notAvailable(refusals []refusal) (message, gist string) {
 // wayOut says what to do about refusals.
 func wayOut(refusals []refusal) string {
 	ways := []string{"Create another one"}
+	if slices.ContainsFunc(refusals, func(r refusal) bool { return len(r.services) > 0 }) {
+		ways[0] += " with other addresses"
+	}
 	if slices.ContainsFunc(refusals, func(r refusal) bool { return r.pool.State == ipam.Disabled && !r.pool.Superseded }) {
 		ways = append(ways, "set spec.allocation: Enabled")
 	}

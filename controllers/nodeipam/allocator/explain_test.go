@@ -32,12 +32,14 @@ func TestPending(t *testing.T) {
 		reason allocator.Reason // empty: not pending
 		want   string
 	}{
-		"no ClusterCIDR":       {nil, nil, "NoClusterCIDR", "No ClusterCIDR exists. Create one that selects this Node."},
-		"not selected":         {ccs{cc("x", sel("p=x"), 8, "10.0.0.0/16")}, nil, "NotSelected", "None of the 1 ClusterCIDRs selects this Node. Change its labels or create a ClusterCIDR that selects it."},
-		"full":                 {ccs{one}, fill, "Full", "No ClusterCIDR that selects this Node can serve it: one is full (IPv4). Create another one, or delete Nodes that are not needed."},
-		"full in one family":   {ccs{dual}, fill, "Full", "No ClusterCIDR that selects this Node can serve it: dual is full (IPv4). Create another one, or delete Nodes that are not needed."},
-		"full of one podCIDR":  {ccs{one}, func(s *state) { s.has(Node("greedy"), "10.0.0.0/8") }, "Full", "one is full (IPv4; Node greedy holds 10.0.0.0/8)"},
-		"all of it excluded":   {ccs{excluding(one.DeepCopy(), "10.0.0.0/28")}, nil, "Full", "one is full (IPv4; it has spec.excludedCIDRs). Create another one, or shorten spec.excludedCIDRs"},
+		"no ClusterCIDR":      {nil, nil, "NoClusterCIDR", "No ClusterCIDR exists. Create one that selects this Node."},
+		"not selected":        {ccs{cc("x", sel("p=x"), 8, "10.0.0.0/16")}, nil, "NotSelected", "None of the 1 ClusterCIDRs selects this Node. Change its labels or create a ClusterCIDR that selects it."},
+		"full":                {ccs{one}, fill, "Full", "No ClusterCIDR that selects this Node can serve it: one is full (IPv4). Create another one, or delete Nodes that are not needed."},
+		"full in one family":  {ccs{dual}, fill, "Full", "No ClusterCIDR that selects this Node can serve it: dual is full (IPv4). Create another one, or delete Nodes that are not needed."},
+		"full of one podCIDR": {ccs{one}, func(s *state) { s.has(Node("greedy"), "10.0.0.0/8") }, "Full", "one is full (IPv4; Node greedy holds 10.0.0.0/8)"},
+		"all of it excluded":  {ccs{excluding(one.DeepCopy(), "10.0.0.0/28")}, nil, "Full", "one is full (IPv4; it has spec.excludedCIDRs). Create another one, or shorten spec.excludedCIDRs"},
+		"all of it services": {ccs{one}, func(s *state) { s.SetService("--service-cluster-ip-range", Pfxs("10.0.0.0/8")) }, "Full",
+			"one is full (IPv4); service ranges in it are never allocated: 10.0.0.0/8 of --service-cluster-ip-range. Create another one with other addresses."},
 		"disabled":             {ccs{allocation(networkingv1.AllocationDisabled, one)}, nil, "Disabled", "one is disabled. Create another one, or set spec.allocation: Enabled."},
 		"terminating":          {ccs{terminating}, nil, "Terminating", "going is terminating. Create another one."},
 		"invalid":              {ccs{cc("bad", nil, 20, "10.0.0.0/24")}, nil, "Invalid", "bad is invalid (spec.ipv4: a block of 20 host bits does not fit into 10.0.0.0/24, which has 8). Create another one."},
