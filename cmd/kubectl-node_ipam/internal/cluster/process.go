@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/multicidr/controller-manager/cmd/internal/program"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 )
 
@@ -126,8 +127,8 @@ func processIn(pod *corev1.Pod, form string) (process Process, ok bool) {
 	return Process{}, false
 }
 
-func isProgram(c *corev1.Container, program string) bool {
-	return c.Name == program || len(c.Command) > 0 && path.Base(c.Command[0]) == program
+func isProgram(c *corev1.Container, name string) bool {
+	return c.Name == name || slices.ContainsFunc(program.Of(*c), func(p program.Program) bool { return p.Name == name })
 }
 
 // runsController reports whether --controllers names the controller.
@@ -146,11 +147,13 @@ func port(c *corev1.Container, flag string, byDefault int) int {
 	return value
 }
 
-// parse reads some flags of a container's command line. A program whose flags cannot be read does not run.
+// parse reads some flags of a container's programs. A program whose flags cannot be read does not run.
 func parse(c *corev1.Container, add func(*pflag.FlagSet)) {
 	fs := pflag.NewFlagSet(c.Name, pflag.ContinueOnError)
 	fs.ParseErrorsAllowlist.UnknownFlags = true
 	fs.SetOutput(io.Discard)
 	add(fs)
-	_ = fs.Parse(slices.Concat(c.Command, c.Args))
+	for _, p := range program.Of(*c) {
+		_ = fs.Parse(p.Args)
+	}
 }
