@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
@@ -48,22 +49,21 @@ func checkBefore(fs *findings, s *state, used usage, ranges, services []namedRan
 func beforeSwap(fs *findings, s *state) {
 	var pods, swapped []string
 	elects := 0
-	for _, pod := range s.pods {
-		if pod.Labels["component"] != manager {
-			continue
+	for _, p := range s.managers() {
+		pods = append(pods, p.called())
+		if p.runsOurs() {
+			swapped = append(swapped, p.called())
 		}
-		pods = append(pods, pod.Name)
-		lines := commandLinesOf(pod.Spec)
-		if slices.ContainsFunc(lines, commandLine.runsOurs) {
-			swapped = append(swapped, pod.Name)
-		}
-		if !slices.ContainsFunc(lines, func(l commandLine) bool { return !l.elects }) {
+		if p.elects {
 			elects++
+		}
+		if !p.isOurs() {
+			checkStart(fs, kubeadmSwap, "after the swap ", p)
 		}
 	}
 	switch {
 	case len(pods) == 0:
-		fs.add(problem, kubeadmSwap, "no Pod of kube-system has the label component=%s, so there is none to swap: if you cannot change the control plane, use %s (docs/operators/standalone.md)", manager, peer)
+		fs.add(problem, kubeadmSwap, "no Pod in any namespace runs %s, so there is none to swap: if you cannot change the control plane, use %s (docs/operators/standalone.md)", manager, peer)
 	case len(swapped) == len(pods):
 		fs.add(OK, kubeadmSwap, "%s runs the controller already", strings.Join(swapped, ", "))
 	case elects < len(pods) && len(pods) > 1:
@@ -96,8 +96,8 @@ func nodesThat(fs *findings, about string, s *state, match func(*corev1.Node) bo
 
 // beforeChart is for docs/operators/standalone.md, in a cluster without this form.
 func beforeChart(fs *findings, s *state, used usage) {
-	for _, d := range used.deployments {
-		fs.add(warning, chart, "Deployment %s/%s runs a %s already: to replace it check with --before=%s", d.Namespace, d.Name, peer, takeover)
+	for _, p := range used.peers {
+		fs.add(warning, chart, "%s runs a %s already: to replace it check with --before=%s", p.workload, peer, takeover)
 	}
 	some := slices.ContainsFunc(s.nodes, func(n corev1.Node) bool { return pool.ShowsPodCIDRs(&n) })
 	if some {
@@ -111,10 +111,10 @@ func beforeChart(fs *findings, s *state, used usage) {
 
 // beforeTakeover is for docs/operators/standalone.md, from the program of kubernetes-sigs.
 func beforeTakeover(fs *findings, s *state, used usage) {
-	if len(used.deployments) == 0 {
+	if len(used.peers) == 0 {
 		fs.add(warning, takeover, "there is no Deployment of a %s to take over from: if it runs outside of the cluster, pass over this; else check with --before=%s", peer, chart)
 	}
-	if len(s.leases) == 0 {
+	if !slices.ContainsFunc(s.leases, func(l coordinationv1.Lease) bool { return l.Name == peer }) {
 		fs.add(warning, takeover, "there is no Lease called %s: if the other program runs without leader election, stop it and wait for a minute before you start this one", peer)
 	}
 	for _, cc := range s.clusterCIDRs {
@@ -185,16 +185,13 @@ func beforeRestore(fs *findings, s *state, used usage) {
 	var programs []string
 	etcd := false
 	for _, pod := range s.pods {
-		if pod.Labels["component"] == manager {
-			programs = append(programs, "Pod "+pod.Name)
-		}
 		etcd = etcd || pod.Labels["component"] == "etcd"
 	}
-	for _, d := range used.deployments {
-		programs = append(programs, fmt.Sprintf("Deployment %s/%s", d.Namespace, d.Name))
+	for _, p := range slices.Concat(s.managers(), used.clouds) {
+		programs = append(programs, p.String())
 	}
-	for _, pod := range used.clouds {
-		programs = append(programs, "Pod "+pod.Name)
+	for _, p := range used.peers {
+		programs = append(programs, p.workload)
 	}
 	if len(programs) > 0 {
 		fs.add(OK, etcdRestore, "stop these before the restore, and save their logs: %s", text.Listed(programs))

@@ -1,7 +1,6 @@
 package preflight
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -9,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -94,22 +91,20 @@ func (r namedRange) String() string { return fmt.Sprintf("%s (%v)", r.name, r.pr
 
 func check(ctx context.Context, s *state) []Finding {
 	var fs findings
+	s.find()
 	used := formOf(&fs, s)
 	checkVersion(&fs, s, used)
 	checkInstalled(&fs, s, used)
 	managers := managerFlags(&fs, s, used)
 	with := managers // the flags whose ranges will be used
 	if used.form != manager {
-		with = append(used.flags(&fs, s.given), s.given)
+		with = append(used.flags(&fs), s.given)
 	}
 	ranges := rangesOf(&fs, s, with)
 	services := servicesOf(&fs, s, append(with, managers...))
 	checkRanges(&fs, s, ranges, services)
 	checkNodes(&fs, s, ranges, services)
-	checkKubeProxy(&fs, s.kubeProxy, ranges)
-	checkFlannel(&fs, s.flannel, ranges)
-	checkCalico(&fs, s.ipPools, ranges)
-	checkCilium(&fs, s.cilium, ranges)
+	checkNetwork(&fs, s, ranges)
 	checkWriters(&fs, s, used)
 	checkFiles(&fs, s)
 	checkPlanned(ctx, &fs, s)
@@ -120,35 +115,30 @@ func check(ctx context.Context, s *state) []Finding {
 // usage is the form of the controller that this cluster uses, or is going to use, and the programs of the forms that are no
 // kube-controller-manager.
 type usage struct {
-	form        string              // manager, peer or cloud
-	deployments []appsv1.Deployment // that run node-ipam-controller, or the program of kubernetes-sigs that it replaces
-	clouds      []corev1.Pod        // that run a cloud-controller-manager with the controller in it
+	form   string    // manager, peer or cloud
+	peers  []process // that are a node-ipam-controller, or the program of kubernetes-sigs that it replaces; one of each workload
+	clouds []process // that are a cloud-controller-manager with the controller in it
 }
 
 // formOf finds out which form the cluster uses.
 func formOf(fs *findings, s *state) usage {
 	const about, others = "form", "; with --form=%s or --form=%s this checks for another form"
-	var u usage
-	for _, d := range s.deployments {
-		if runsPeer(d) {
-			u.deployments = append(u.deployments, d)
-		}
-	}
-	for _, pod := range s.pods {
-		if pod.Labels["component"] != manager && slices.ContainsFunc(commandLinesOf(pod.Spec), commandLine.runsOurs) {
-			u.clouds = append(u.clouds, pod)
+	u := usage{clouds: s.that(process.isCloud)}
+	for _, p := range s.that(process.isPeer) {
+		if !slices.ContainsFunc(u.peers, func(o process) bool { return o.workload == p.workload }) {
+			u.peers = append(u.peers, p)
 		}
 	}
 	switch {
 	case s.form != "":
 		u.form = s.form
 		fs.add(OK, about, "%s", s.form)
-	case len(u.deployments) > 0:
+	case len(u.peers) > 0:
 		u.form = peer
-		fs.add(OK, about, "%s, since Deployment %s/%s runs it"+others, peer, u.deployments[0].Namespace, u.deployments[0].Name, manager, cloud)
+		fs.add(OK, about, "%s, since %s runs it"+others, peer, u.peers[0].workload, manager, cloud)
 	case len(u.clouds) > 0:
 		u.form = cloud
-		fs.add(OK, about, "%s, since Pod %s has %s in --controllers"+others, cloud, u.clouds[0].Name, nodeipam.Name, manager, peer)
+		fs.add(OK, about, "%s, since %v has %s in --controllers"+others, cloud, u.clouds[0], nodeipam.Name, manager, peer)
 	default:
 		u.form = manager
 		fs.add(OK, about, "%s"+others, manager, peer, cloud)
@@ -157,32 +147,18 @@ func formOf(fs *findings, s *state) usage {
 }
 
 // flags are the flags of the programs of the form. A kube-controller-manager beside them must not allocate, so its ranges do not count.
-func (u usage) flags(fs *findings, given flags) []flags {
-	const about = "manager"
-	var all []flags
-	var of []string
+func (u usage) flags(fs *findings) []flags {
 	if u.form == cloud {
-		for _, pod := range u.clouds {
-			for _, l := range commandLinesOf(pod.Spec) {
-				all, of = append(all, l.flags), append(of, pod.Name)
-			}
-		}
-		checkSame(fs, about, all, of)
-		return all
+		checkSame(fs, "manager", u.clouds)
+		return flagsOf(u.clouds)
 	}
-	for _, d := range u.deployments {
-		for _, l := range commandLinesOf(d.Spec.Template.Spec) {
-			// True by default in this program, and that of kubernetes-sigs has no such flag.
-			l.Allocate = l.ClusterCIDR != "" && (l.Allocate || !l.said("allocate-node-cidrs"))
-			all = append(all, l.flags)
-		}
+	var all []flags
+	for _, p := range u.peers {
+		// True by default in this program, and that of kubernetes-sigs has no such flag.
+		p.Allocate = p.ClusterCIDR != "" && (p.Allocate || !p.said("allocate-node-cidrs"))
+		all = append(all, p.flags)
 	}
 	return all
-}
-
-func runsPeer(d appsv1.Deployment) bool {
-	return ptr.Deref(d.Spec.Replicas, 1) > 0 &&
-		slices.ContainsFunc(d.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return strings.Contains(c.Image, peer) })
 }
 
 func checkVersion(fs *findings, s *state, used usage) {
@@ -206,7 +182,7 @@ func checkVersion(fs *findings, s *state, used usage) {
 }
 
 func checkInstalled(fs *findings, s *state, used usage) {
-	if s.before == chart && len(used.deployments) == 0 {
+	if s.before == chart && len(used.peers) == 0 {
 		fs.add(OK, "installed", "nothing yet: the chart brings the CRD, the permissions and the Deployment")
 		return
 	}
@@ -230,34 +206,34 @@ func checkInstalled(fs *findings, s *state, used usage) {
 // checkClouds checks that the controller in each cloud-controller-manager has permissions.
 func checkClouds(fs *findings, s *state, used usage) {
 	if len(used.clouds) == 0 {
-		fs.add(warning, "installed", "no Pod of kube-system has %s in --controllers, except %s: start the %s with it (docs/operators/cloud-controller-manager.md). If it runs outside of kube-system, pass over this", nodeipam.Name, manager, cloud)
+		fs.add(warning, "installed", "no Pod has %s in --controllers, except %s: start the %s with it (docs/operators/cloud-controller-manager.md). If it runs outside of the cluster, pass over this", nodeipam.Name, manager, cloud)
 	}
 	const role = "system:controller:" + nodeipam.Name
 	account := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: nodeipam.Name, Namespace: metav1.NamespaceSystem}
-	for _, pod := range used.clouds {
-		for _, l := range commandLinesOf(pod.Spec) {
-			own := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: cmp.Or(pod.Spec.ServiceAccountName, "default"), Namespace: metav1.NamespaceSystem}
-			switch {
-			case l.accounts && !bound(s, role, account):
-				fs.add(warning, "installed", "there is no ClusterRoleBinding of the controller's ServiceAccount, and it waits for it: kubectl apply -f manifests/rbac")
-			case l.accounts && l.Allocate && l.ClusterCIDR != "" && !bound(s, role+":cluster-cidr-flag", account):
-				fs.add(warning, "installed", "the controller's ServiceAccount may not create the ClusterCIDR of --cluster-cidr: kubectl apply -f manifests/rbac/cluster-cidr-flag.yaml")
-			case !l.accounts && !bound(s, role, own):
-				fs.add(warning, "installed", "Pod %s runs without --use-service-account-credentials: set that flag, or see that the program's own user has the roles of manifests/rbac", pod.Name)
-			}
+	for _, p := range used.clouds {
+		own := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: p.account, Namespace: p.namespace}
+		switch {
+		case p.accounts && !bound(s, role, account):
+			fs.add(warning, "installed", "there is no ClusterRoleBinding of the controller's ServiceAccount, and it waits for it: kubectl apply -f manifests/rbac")
+		case p.accounts && p.Allocate && p.ClusterCIDR != "" && !bound(s, role+":cluster-cidr-flag", account):
+			fs.add(warning, "installed", "the controller's ServiceAccount may not create the ClusterCIDR of --cluster-cidr: kubectl apply -f manifests/rbac/cluster-cidr-flag.yaml")
+		case !p.accounts && !bound(s, role, own):
+			fs.add(warning, "installed", "%v runs without --use-service-account-credentials: set that flag, or see that the program's own user has the roles of manifests/rbac", p)
 		}
 	}
 }
 
-// checkDeployed checks that the Deployment exists and that its service account has permissions.
+// checkDeployed checks that the program exists and that its service account has permissions.
 func checkDeployed(fs *findings, s *state, used usage) {
-	if len(used.deployments) == 0 {
+	if len(used.peers) == 0 {
 		fs.add(warning, "installed", "there is no Deployment of %s: install the Helm chart (docs/operators/standalone.md). If it runs outside of the cluster, pass over this", peer)
 	}
-	for _, d := range used.deployments {
-		account := cmp.Or(d.Spec.Template.Spec.ServiceAccountName, "default")
-		if !bound(s, "", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: account, Namespace: d.Namespace}) {
-			fs.add(warning, "installed", "no ClusterRoleBinding names the ServiceAccount %s/%s of Deployment %s, and the controller waits for permissions: run helm upgrade", d.Namespace, account, d.Name)
+	for _, p := range used.peers {
+		if ourTag.MatchString(p.Image) {
+			checkStart(fs, "installed", "", p)
+		}
+		if !bound(s, "", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: p.account, Namespace: p.namespace}) {
+			fs.add(warning, "installed", "no ClusterRoleBinding names the ServiceAccount %s/%s of %s, and the controller waits for permissions: run helm upgrade", p.namespace, p.account, p.workload)
 		}
 	}
 }
@@ -294,7 +270,7 @@ func checkBound(fs *findings, s *state) {
 func actsAs(s *state) (asUser, asAccount, makes bool) {
 	makes = s.given.Allocate && s.given.ClusterCIDR != ""
 	asAccount = true
-	for i, l := range managerCommandLines(s) {
+	for i, l := range s.managers() {
 		asUser, asAccount = asUser || !l.accounts, i > 0 && asAccount || l.accounts
 		makes = makes || l.Allocate && l.ClusterCIDR != ""
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -168,7 +169,7 @@ func TestCheck(t *testing.T) {
 			second.Namespace = "net-2"
 			s.deployments = append(s.deployments, second)
 			s.bindings = append(s.bindings, bindingsOf(rbacv1.Subject{Kind: "ServiceAccount", Name: "ipam", Namespace: "net-2"})...)
-		}, []string{"PROBLEM second writer: Deployments net/peer and net-2/peer"}},
+		}, []string{"PROBLEM second writer: Deployment net/peer and Deployment net-2/peer both run"}},
 		"a Node with all addresses": {func(s *state) {
 			s.nodes = append(s.nodes, node("evil", "", "0.0.0.0/0"))
 			s.clusterCIDRs = append(s.clusterCIDRs, second)
@@ -259,33 +260,33 @@ func TestCheck(t *testing.T) {
 		}, []string{"PROBLEM manager: kube-controller-manager-1 and kube-controller-manager-2 have different flags"}},
 		"kube-proxy knows one of two ranges": {func(s *state) {
 			s.clusterCIDRs = append(s.clusterCIDRs, second)
-			s.kubeProxy = configMap("config.conf", "detectLocalMode: ClusterCIDR\nclusterCIDR: 10.244.0.0/16\n")
-		}, []string{"WARNING kube-proxy: clusterCIDR [10.244.0.0/16] does not contain the range second (10.246.0.0/16): set detectLocalMode: NodeCIDR"}},
+			s.configMaps = configMap("kube-proxy", "config.conf", "detectLocalMode: ClusterCIDR\nclusterCIDR: 10.244.0.0/16\n")
+		}, []string{"WARNING kube-proxy: clusterCIDR of ConfigMap kube-system/kube-proxy [10.244.0.0/16] does not contain the range second (10.246.0.0/16): set detectLocalMode: NodeCIDR"}},
 		"kube-proxy goes by the Node": {func(s *state) {
 			s.clusterCIDRs = append(s.clusterCIDRs, second)
-			s.kubeProxy = configMap("config.conf", "detectLocalMode: NodeCIDR\nclusterCIDR: 10.244.0.0/16\n")
+			s.configMaps = configMap("kube-proxy", "config.conf", "detectLocalMode: NodeCIDR\nclusterCIDR: 10.244.0.0/16\n")
 		}, nil},
 		"flannel knows one of two ranges": {func(s *state) {
 			s.clusterCIDRs = append(s.clusterCIDRs, second)
-			s.flannel = configMap("net-conf.json", `{"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan"}}`)
-		}, []string{"WARNING flannel: its Network [10.244.0.0/16] does not contain the range second"}},
+			s.configMaps = configMap("kube-flannel-cfg", "net-conf.json", `{"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan"}}`)
+		}, []string{"WARNING flannel: Network in net-conf.json of ConfigMap kube-system/kube-flannel-cfg [10.244.0.0/16] does not contain the range second"}},
 		"flannel's network is wide enough": {func(s *state) {
 			s.clusterCIDRs = append(s.clusterCIDRs, second)
-			s.flannel = configMap("net-conf.json", `{"Network": "10.244.0.0/14", "IPv6Network": "fd00::/48"}`)
+			s.configMaps = configMap("kube-flannel-cfg", "net-conf.json", `{"Network": "10.244.0.0/14", "IPv6Network": "fd00::/48"}`)
 		}, nil},
 		"Calico has a pool for one of two ranges": {func(s *state) {
 			s.clusterCIDRs = append(s.clusterCIDRs, second)
 			s.ipPools = []unstructured.Unstructured{{Object: map[string]any{"spec": map[string]any{"cidr": "10.244.0.0/16"}}}}
 		}, []string{"WARNING Calico: its IPPools [10.244.0.0/16] does not contain the range second"}},
-		"Cilium gives addresses itself": {func(s *state) { s.cilium = configMap("ipam", "cluster-pool") },
+		"Cilium gives addresses itself": {func(s *state) { s.configMaps = configMap("cilium-config", "ipam", "cluster-pool") },
 			[]string{`PROBLEM Cilium: its ipam mode is "cluster-pool"`}},
 		"Cilium masquerades what is outside of its native range": {func(s *state) {
 			s.clusterCIDRs = append(s.clusterCIDRs, second)
-			s.cilium = configMap("ipam", "kubernetes", "ipv4-native-routing-cidr", "10.244.0.0/16")
-		}, []string{"WARNING Cilium: ipv4-native-routing-cidr [10.244.0.0/16] does not contain the range second"}},
+			s.configMaps = configMap("cilium-config", "ipam", "kubernetes", "ipv4-native-routing-cidr", "10.244.0.0/16")
+		}, []string{"WARNING Cilium: ipv4-native-routing-cidr of ConfigMap kube-system/cilium-config [10.244.0.0/16] does not contain the range second"}},
 		"a cloud-controller-manager gives podCIDRs too": {func(s *state) {
 			s.pods = append(s.pods, pod("cloud-controller-manager-x", "/bin/ccm", "--allocate-node-cidrs=true", "--cloud-provider=x"))
-		}, []string{"PROBLEM second writer: Pod cloud-controller-manager-x"}},
+		}, []string{"WARNING second writer: Pod cloud-controller-manager-x has --allocate-node-cidrs: cannot tell whether it allocates"}},
 		"a cloud-controller-manager that does not": {func(s *state) {
 			s.pods = append(s.pods, pod("cloud-controller-manager-x", "/bin/ccm", "--cloud-provider=x"))
 		}, nil},
@@ -343,25 +344,196 @@ func TestCheck(t *testing.T) {
 		"a cloud-controller-manager with the controller, asked for and not there yet": {func(s *state) {
 			s.form, s.pods = cloud, nil
 			s.given.ClusterCIDR, s.given.Allocate = "10.244.0.0/16", true
-		}, []string{"WARNING installed: no Pod of kube-system has multi-cidr-node-ipam-controller in --controllers, except kube-controller-manager: start the cloud-controller-manager with it"}},
+		}, []string{"WARNING installed: no Pod has multi-cidr-node-ipam-controller in --controllers, except kube-controller-manager: start the cloud-controller-manager with it"}},
 		"node-ipam-controller whose --cluster-cidr only orders families": {func(s *state) {
 			alone(s)
 			s.deployments = []appsv1.Deployment{deployment("--cluster-cidr=10.245.0.0/16", "--allocate-node-cidrs=false")}
 			s.clusterCIDRs = append(s.clusterCIDRs, clusterCIDR("own", "10.244.0.0/16"))
-			s.kubeProxy = configMap("config.conf", "detectLocalMode: ClusterCIDR\nclusterCIDR: 10.244.0.0/16\n")
+			s.configMaps = configMap("kube-proxy", "config.conf", "detectLocalMode: ClusterCIDR\nclusterCIDR: 10.244.0.0/16\n")
 		}, nil},
 		"the other program that serves ClusterCIDRs": {func(s *state) {
 			s.form, s.deployments = manager, append(s.deployments, deployment())
 			s.leases = append(s.leases, coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: peer, Namespace: "net"},
 				Spec: coordinationv1.LeaseSpec{HolderIdentity: new("peer-1")}})
 		}, []string{"PROBLEM second writer: Deployment net/peer", "WARNING second writer: peer-1 holds the Lease net/node-ipam-controller"}},
+		"a manager under another label, in another namespace": {func(s *state) {
+			alone(s)
+			s.pods = []corev1.Pod{in("control-plane", "registry.k8s.io/kube-controller-manager:v1.37.1", pod("kcm", "/usr/local/bin/kube-controller-manager", "--allocate-node-cidrs"))}
+		}, []string{"PROBLEM second writer: kube-controller-manager has --allocate-node-cidrs"}},
+		"a manager that has ended": {func(s *state) {
+			alone(s)
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs")}
+			s.pods[0].Status.Phase = corev1.PodFailed
+		}, nil},
+		"a manager whose flags come from a variable": {func(s *state) {
+			alone(s)
+			s.pods = []corev1.Pod{pod("kcm", "sh", "-c", "exec kube-controller-manager --v=2 $FLAGS")}
+		}, []string{"WARNING manager: Pod kcm has flags from variables or a script, which cannot be read: repeat",
+			"WARNING second writer: kube-controller-manager has flags from variables or a script, which cannot be read: see that it has allocateNodeCIDRs: false"}},
+		"a manager whose range comes from a variable": {func(s *state) {
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs", "--cluster-cidr=$(CIDR)", "--use-service-account-credentials")}
+			s.clusterCIDRs = []networkingv1.ClusterCIDR{clusterCIDR("own", "10.244.0.0/16")}
+		}, []string{"WARNING manager: Pod kube-controller-manager-1 has flags from variables or a script, which cannot be read: repeat with those for ranges"}},
+		"a manager in a Deployment without Pods": {func(s *state) {
+			alone(s)
+			d := appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "kcm", Namespace: "kube-system"}}
+			d.Spec.Template.Spec = managerPod("kcm", "--allocate-node-cidrs").Spec
+			s.deployments = append(s.deployments, d)
+		}, []string{"PROBLEM second writer: kube-controller-manager has --allocate-node-cidrs"}},
+		"this project's manager where its image has no such path": {func(s *state) {
+			s.pods = []corev1.Pod{in("kube-system", "registry.example.com/kubernetes/kube-controller-manager:v1.37.1-mc0.2.0", pod("kcm", "/bin/kube-controller-manager", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--use-service-account-credentials"))}
+		}, []string{"PROBLEM manager: Pod kcm is started by /bin/kube-controller-manager, which this project's image does not have"}},
+		"this project's manager under another tag, in a shell": {func(s *state) {
+			s.pods = []corev1.Pod{pod("kcm", "/bin/sh", "-c", "kube-controller-manager --controllers=*,multicidrnodeipam --allocate-node-cidrs --cluster-cidr=10.244.0.0/16 --use-service-account-credentials")}
+		}, []string{"PROBLEM manager: Pod kcm is started by /bin/sh, which this project's image does not have"}},
+		"before a swap of a manager behind a wrapper, with flags by hand": {func(s *state) {
+			s.before, s.nodes = kubeadmSwap, s.nodes[:2]
+			s.pods = []corev1.Pod{pod("kcm", "/hyperkube", "controller-manager", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--use-service-account-credentials")}
+			s.given = s.processesOf()[0].flags
+		}, []string{"PROBLEM kubeadm-swap: after the swap Pod kcm is started by /hyperkube"}},
+		"a Lease that a Pod on the same host renews": {func(s *state) {
+			alone(s)
+			p := managerPod("kube-controller-manager-cp1", "--allocate-node-cidrs=false")
+			p.Spec.NodeName = "cp1.example.com"
+			s.pods, s.leases = []corev1.Pod{p}, append(s.leases, renewed(manager, "cp1_1"))
+		}, nil},
+		"a Lease that is renewed on a Node without such a Pod": {func(s *state) {
+			alone(s)
+			p := managerPod("kube-controller-manager-cp1", "--allocate-node-cidrs=false")
+			p.Spec.NodeName = "cp1"
+			s.pods, s.leases = []corev1.Pod{p}, append(s.leases, renewed(manager, "n2_1"))
+		}, []string{"WARNING second writer: n2_1 renews the Lease kube-system/kube-controller-manager, and no Pod of it is seen"}},
+		"a Lease that is renewed on a host that is no Node": {func(s *state) {
+			alone(s)
+			p := managerPod("kube-controller-manager-cp1", "--allocate-node-cidrs=false")
+			p.Spec.NodeName = "n1"
+			s.nodes[0].Labels = map[string]string{corev1.LabelHostname: "host-1.example.com"}
+			s.pods, s.leases = []corev1.Pod{p}, append(s.leases, renewed(manager, "host-2_1"))
+		}, []string{"WARNING second writer: host-2_1 renews the Lease kube-system/kube-controller-manager"}},
+		"a Lease that is renewed on a host with another name than its Node": {func(s *state) {
+			alone(s)
+			p := managerPod("kube-controller-manager-cp1", "--allocate-node-cidrs=false")
+			p.Spec.NodeName = "n1"
+			s.nodes[0].Labels = map[string]string{corev1.LabelHostname: "host-1.example.com"}
+			s.pods, s.leases = []corev1.Pod{p}, append(s.leases, renewed(manager, "host-1_1"))
+		}, nil},
+		"this project's node-ipam-controller behind a wrapper": {func(s *state) {
+			alone(s)
+			c := &s.deployments[0].Spec.Template.Spec.Containers[0]
+			c.Image, c.Command = "localhost/multicidr/node-ipam-controller:v1.37.1-mc0.2.0", []string{"/go-runner", "/usr/local/bin/node-ipam-controller"}
+		}, []string{"PROBLEM installed: Deployment net/peer is started by /go-runner, which this project's image does not have"}},
+		"a Lease that was renewed long before an API server renewed its own": {func(s *state) {
+			alone(s)
+			api := renewed("apiserver-x", "apiserver-x_1")
+			api.Labels = map[string]string{"apiserver.kubernetes.io/identity": "kube-apiserver"}
+			api.Spec.RenewTime = &metav1.MicroTime{Time: time.Now().Add(time.Hour)}
+			s.leases = append(s.leases, renewed(manager, "cp1_1"), api)
+		}, nil},
+		"a Lease of a cloud-controller-manager that is not seen": {func(s *state) { s.leases = append(s.leases, renewed(cloud, "host_1")) },
+			[]string{"WARNING second writer: host_1 renews the Lease kube-system/cloud-controller-manager"}},
+		"a Lease of a manager whose flags are asked for": {func(s *state) {
+			s.pods, s.nodes, s.leases = nil, nil, append(s.leases, renewed(manager, "cp1_1"))
+			s.clusterCIDRs = append(s.clusterCIDRs, second)
+		}, []string{"WARNING manager: no Pod in any namespace runs kube-controller-manager, but cp1_1 renews the Lease kube-system/kube-controller-manager: repeat"}},
+		"allocators that are known, and off": {func(s *state) {
+			s.pods = append(s.pods,
+				in("kube-system", "ghcr.io/siderolabs/talos-cloud-controller-manager:v1", pod("talos", "/talos", "--allocate-node-cidrs", "--controllers=cloud-node")),
+				in("kube-system", "registry.k8s.io/cloud-provider-gcp/cloud-controller-manager:v1", pod("gcp", "/ccm", "--allocate-node-cidrs", "--controllers=*,-nodeipam")),
+				in("kube-system", "mcr.microsoft.com/oss/kubernetes/azure-cloud-controller-manager:v1", pod("azure", "cloud-controller-manager", "--allocate-node-cidrs=false")),
+				in("kube-system", "k8scloudprovider/openstack-cloud-controller-manager:v1", pod("openstack", "/ccm", "--allocate-node-cidrs")),
+				in("kube-system", "any", pod("rke2", "cloud-controller-manager", "--allocate-node-cidrs=true", "--cloud-provider=rke2")),
+				in("kube-system", "antrea/antrea-controller-ubuntu:v2", pod("antrea", "antrea-controller")))
+			s.configMaps = configMap("antrea-config", "antrea-controller.conf", "nodeIPAM:\n  enableNodeIPAM: false\n", "antrea-agent.conf", "trafficEncapMode: encap\n")
+		}, nil},
+		"allocators that are known, and on": {func(s *state) {
+			s.pods = append(s.pods,
+				in("kube-system", "ghcr.io/siderolabs/talos-cloud-controller-manager:v1", pod("talos", "/talos", "--allocate-node-cidrs", "--controllers=cloud-node,node-ipam-controller")),
+				in("kube-system", "any", pod("gcp", "cloud-controller-manager", "--allocate-node-cidrs", "--cloud-provider=gce")),
+				in("kube-system", "registry.k8s.io/provider-aws/cloud-controller-manager:v1", pod("aws", "/ccm", "--controllers=*,nodeipam")),
+				in("net", "imroc/podcidr-controller:v1", pod("tke", "/podcidr-controller")),
+				in("kube-system", "any", pod("kops-controller-x", "/kops-controller")))
+			s.configMaps = configMap("kops-controller", "config.yaml", `{"cloud":"aws","enableCloudIPAM":true}`)
+		}, []string{
+			"PROBLEM second writer: ConfigMap kube-system/kops-controller has enableCloudIPAM: true, with which kops-controller writes podCIDRs",
+			"PROBLEM second writer: Pod talos allocates", "PROBLEM second writer: Pod gcp allocates",
+			"PROBLEM second writer: Pod aws has node-ipam-controller in --controllers", "PROBLEM second writer: Pod net/tke writes podCIDRs"}},
+		"allocators of which nobody can tell": {func(s *state) {
+			s.pods = append(s.pods,
+				in("kube-system", "antrea/antrea-controller-ubuntu:v2", pod("antrea", "antrea-controller")),
+				in("kube-system", "any", pod("ccm", "sh", "-c", "cloud-controller-manager $FLAGS")))
+		}, []string{"WARNING second writer: Pod antrea can write podCIDRs", "WARNING second writer: Pod ccm has flags from variables or a script, which cannot be read: cannot tell"}},
+		"node-ipam-controller as a DaemonSet": {func(s *state) {
+			d := appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "ipam", Namespace: "net"}}
+			d.Spec.Template.Spec = pod("", "/go-runner", "/node-ipam-controller", "--v=2").Spec
+			s.form, s.daemonSets = manager, []appsv1.DaemonSet{d}
+		}, []string{"PROBLEM second writer: DaemonSet net/ipam runs a node-ipam-controller: take it away, before you swap the manager"}},
+		"two Pods of the Deployment of node-ipam-controller": {func(s *state) {
+			alone(s)
+			for i := range 2 {
+				p := pod(fmt.Sprint("peer-5d6c7b8f9-", i))
+				p.Namespace, p.Spec = "net", s.deployments[0].Spec.Template.Spec
+				p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "peer-5d6c7b8f9", Controller: new(true)}}
+				s.pods = append(s.pods, p)
+			}
+		}, nil},
+		"canal, and kube-proxies with flags": {func(s *state) {
+			s.clusterCIDRs = append(s.clusterCIDRs, second)
+			s.configMaps = configMap("rke2-canal-config", "net-conf.json", `{"Network":"10.244.0.0/16"}`, "cni_network_config", `{"ipam":{"type":"host-local","ranges":[[{"subnet":"usePodCidr"}]]}}`)
+			for _, node := range []string{"w1", "w2"} {
+				s.pods = append(s.pods, pod("kube-proxy-"+node, "/usr/local/bin/kube-proxy", "--cluster-cidr=10.244.0.0/16"))
+			}
+		}, []string{
+			"WARNING flannel: Network in net-conf.json of ConfigMap kube-system/rke2-canal-config [10.244.0.0/16] does not contain the range second",
+			"WARNING kube-proxy: --cluster-cidr of Pod kube-proxy-w1 [10.244.0.0/16] does not contain the range second (10.246.0.0/16): start it with --detect-local-mode=NodeCIDR"}},
+		"kube-proxies whose settings cannot be read": {func(s *state) {
+			s.pods = append(s.pods, pod("kube-proxy-w1", "kube-proxy", "--config=/var/lib/kube-proxy/config.conf"))
+		}, []string{"WARNING kube-proxy: Pod kube-proxy-w1 has --config=/var/lib/kube-proxy/config.conf, which cannot be read"}},
+		"a kube-proxy whose configuration is under another name": {func(s *state) {
+			s.clusterCIDRs = append(s.clusterCIDRs, second)
+			s.configMaps = configMap("kube-proxy-config", "config", "kind: KubeProxyConfiguration\nclusterCIDR: 10.244.0.0/16\n")
+			s.pods = append(s.pods, pod("kube-proxy-w1", "kube-proxy", "--config=/etc/config"))
+		}, []string{"WARNING kube-proxy: clusterCIDR of ConfigMap kube-system/kube-proxy-config [10.244.0.0/16] does not"}},
+		"k3s": {func(s *state) {
+			s.nodes[0].Status.NodeInfo.KubeletVersion = "v1.37.1+k3s1"
+			s.nodes[0].Annotations = map[string]string{"flannel.alpha.coreos.com/backend-type": "vxlan"}
+		}, []string{"WARNING kube-proxy: k3s has it in its own process", "WARNING flannel: k3s has it in its own process"}},
+		"Calico's own IPAM, by its operator": {func(s *state) {
+			s.clusterCIDRs = append(s.clusterCIDRs, second)
+			s.ipPools = []unstructured.Unstructured{{Object: map[string]any{"spec": map[string]any{"cidr": "10.244.0.0/16"}}}}
+			s.installs = []unstructured.Unstructured{{Object: map[string]any{"metadata": map[string]any{"name": "default"}, "spec": map[string]any{"cni": map[string]any{"ipam": map[string]any{"type": "Calico"}}}}}}
+		}, []string{"PROBLEM Calico: its IPAM is calico-ipam (Installation default), so nobody reads podCIDRs"}},
+		"Calico with host-local": {func(s *state) {
+			s.clusterCIDRs = append(s.clusterCIDRs, second)
+			s.ipPools = []unstructured.Unstructured{{Object: map[string]any{"spec": map[string]any{"cidr": "10.244.0.0/16"}}}}
+			s.configMaps = configMap("calico-config", "cni_network_config", `{"ipam": {"type": "host-local", "subnet": "usePodCidr"}}`)
+		}, []string{"WARNING Calico: its IPPools [10.244.0.0/16] does not contain the range second"}},
+		"Cilium by its flags, and plugins that read no podCIDRs": {func(s *state) {
+			s.pods = append(s.pods, pod("cilium", "cilium-agent", "--ipam=cluster-pool"), in("kube-system", "602401143452.dkr.ecr.eu-west-1.amazonaws.com/amazon-k8s-cni:v1", pod("aws-node", "/app/entrypoint.sh")))
+		}, []string{`PROBLEM Cilium: its ipam mode is "cluster-pool" (Pod cilium)`, "WARNING Pods: Pod aws-node is the Amazon VPC CNI, which does not read podCIDRs"}},
+		"flannel with etcd, and Antrea behind another plugin": {func(s *state) {
+			s.pods = append(s.pods, pod("flannel", "/opt/bin/flanneld", "--etcd-endpoints=https://192.0.2.1"))
+			s.configMaps = configMap("antrea-config", "antrea-agent.conf", "trafficEncapMode: networkPolicyOnly\n")
+		}, []string{"PROBLEM Antrea: trafficEncapMode", "WARNING flannel: Pod flannel has no --kube-subnet-mgr"}},
+		"masquerading by default, and by a list": {func(s *state) {
+			s.clusterCIDRs = append(s.clusterCIDRs, clusterCIDR("shared", "100.64.0.0/16"))
+			s.pods = append(s.pods, in("kube-system", "registry.k8s.io/networking/ip-masq-agent-amd64:v2", pod("masq", "/ip-masq-agent")))
+		}, []string{"WARNING ip-masq-agent: nonMasqueradeCIDRs, which Pod masq has by default: [10.0.0.0/8 172.16.0.0/12 192.168.0.0/16] does not contain the range shared"}},
+		"NetworkPolicies that mean Pods, and others": {func(s *state) {
+			s.clusterCIDRs = append(s.clusterCIDRs, second)
+			s.policies = []networkingapiv1.NetworkPolicy{
+				policy("pods", "10.244.0.0/16"), policy("same", "10.244.0.0/16"), policy("some", "10.244.0.0/23"), policy("all", "0.0.0.0/0"), policy("wide", "10.0.0.0/8"),
+				policy("elsewhere", "203.0.113.0/24"), policy("outside", "0.0.0.0/0", "10.244.0.0/16"), policy("nets", "0.0.0.0/0", "10.0.0.0/8"), policy("one", "10.244.3.3/32"),
+			}
+		}, []string{
+			"WARNING NetworkPolicies: ipBlock 10.244.0.0/16 contains Pods, and not the range second (10.246.0.0/16) (default/pods; default/same; default/outside)",
+			"WARNING NetworkPolicies: ipBlock 10.244.0.0/23 contains Pods, and not the range --cluster-cidr (10.244.0.0/16) (default/some)"}},
 		"before a swap": {func(s *state) { s.before = kubeadmSwap },
 			[]string{"WARNING kubeadm-swap: 1 Node has no podCIDRs (new): see why"}},
 		"before a swap where there is nothing to swap": {func(s *state) {
 			s.before, s.pods, s.nodes = kubeadmSwap, nil, nil
 			s.given.ClusterCIDR, s.given.Allocate = "10.244.0.0/16", true
 		},
-			[]string{"PROBLEM kubeadm-swap: no Pod of kube-system has the label"}},
+			[]string{"PROBLEM kubeadm-swap: no Pod in any namespace runs kube-controller-manager"}},
 		"before a swap of managers that all allocate": {func(s *state) {
 			s.before, s.nodes = kubeadmSwap, s.nodes[:2]
 			for _, name := range []string{"a", "b"} {
@@ -505,18 +677,42 @@ func pod(name string, command ...string) corev1.Pod {
 	return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Command: command}}}}
 }
 
+// in gives a Pod a namespace and its container an image.
+func in(namespace, image string, p corev1.Pod) corev1.Pod {
+	p.Namespace, p.Spec.Containers[0].Image = namespace, image
+	return p
+}
+
+// renewed is a Lease that is renewed now.
+func renewed(name, holder string) coordinationv1.Lease {
+	return coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "kube-system"},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &metav1.MicroTime{Time: time.Now()}}}
+}
+
+func policy(name, cidr string, except ...string) networkingapiv1.NetworkPolicy {
+	peers := []networkingapiv1.NetworkPolicyPeer{{IPBlock: &networkingapiv1.IPBlock{CIDR: cidr, Except: except}}, {}}
+	return networkingapiv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
+		Spec: networkingapiv1.NetworkPolicySpec{Egress: []networkingapiv1.NetworkPolicyEgressRule{{To: peers}}}}
+}
+
+// processesOf are those of the Pods.
+func (s *state) processesOf() []process {
+	s.find()
+	return s.processes
+}
+
 func managerPod(name string, args ...string) corev1.Pod {
 	p := pod(name, append([]string{"kube-controller-manager"}, args...)...)
 	p.Labels = map[string]string{"component": "kube-controller-manager"}
 	return p
 }
 
-func configMap(keysAndValues ...string) *corev1.ConfigMap {
-	c := &corev1.ConfigMap{Data: map[string]string{}}
+func configMap(name string, keysAndValues ...string) []corev1.ConfigMap {
+	c := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "kube-system"}, Data: map[string]string{}}
 	for i := 0; i < len(keysAndValues); i += 2 {
 		c.Data[keysAndValues[i]] = keysAndValues[i+1]
 	}
-	return c
+	return []corev1.ConfigMap{c}
 }
 
 func ourCRD() *apiextensionsv1.CustomResourceDefinition {

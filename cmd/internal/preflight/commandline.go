@@ -7,10 +7,10 @@ import (
 
 	"github.com/spf13/pflag"
 
-	corev1 "k8s.io/api/core/v1"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 
+	"github.com/multicidr/controller-manager/cmd/internal/program"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 )
@@ -30,7 +30,7 @@ var aliases = map[string]string{alias: nodeipam.Name, "nodeipam": inTree}
 type flags struct{ fromflags.Flags }
 
 func (f *flags) add(fs *pflag.FlagSet) {
-	fs.BoolVar(&f.Allocate, "allocate-node-cidrs", false, "as of kube-controller-manager, where it is no Pod of kube-system")
+	fs.BoolVar(&f.Allocate, "allocate-node-cidrs", false, "as of kube-controller-manager, where it runs in no Pod")
 	fs.StringVar(&f.ClusterCIDR, "cluster-cidr", "", "the same")
 	fs.StringVar(&f.ServiceRange, "service-cluster-ip-range", "", "the same")
 	fs.Int32Var(&f.NodeMaskSize, "node-cidr-mask-size", 0, "the same")
@@ -41,23 +41,35 @@ func (f *flags) add(fs *pflag.FlagSet) {
 // commandLine is the command line of a program with kube-controller-manager's flags.
 type commandLine struct {
 	flags
-	accounts    bool     // --use-service-account-credentials
-	controllers []string // --controllers, with aliases of allocators replaced by full names
-	elects      bool     // --leader-elect
-	migrates    bool     // --enable-leader-migration
-	config      string   // --config: a file with flags, which those of the command line win over
+	accounts    bool                   // --use-service-account-credentials
+	controllers []string               // --controllers, with aliases of allocators replaced by full names
+	elects      bool                   // --leader-elect
+	migrates    bool                   // --enable-leader-migration
+	config      string                 // --config: a file with flags, which those of the command line win over
+	provider    string                 // --cloud-provider
+	unread      func(flag string) bool // it may be there, and cannot be read
 	said        func(flag string) bool
 }
 
-// hides reports whether a flag may be in a file, which is not read.
-func (l commandLine) hides(flag string) bool { return l.config != "" && !l.said(flag) }
+// hides reports whether a flag may be where it is not read.
+func (l commandLine) hides(flag string) bool {
+	return l.unread(flag) || l.config != "" && !l.said(flag)
+}
 
-// hidesRanges reports whether flags for ranges may be in a file.
+// hiding says where a flag may be that is not read.
+func (l commandLine) hiding() string {
+	if l.config != "" {
+		return "--config=" + l.config + ", and the flags in that file cannot be read"
+	}
+	return "flags from variables or a script, which cannot be read"
+}
+
+// hidesRanges reports whether flags for ranges may be where they are not read.
 func (l commandLine) hidesRanges() bool {
 	return l.hides("allocate-node-cidrs") || l.Allocate && l.hides("cluster-cidr")
 }
 
-// hidesAllocator reports whether a file may say that an allocator is on.
+// hidesAllocator reports whether an allocator may be turned on where it is not read.
 func (l commandLine) hidesAllocator() bool {
 	return l.hides("controllers") || l.enables(inTree, true) && l.hides("allocate-node-cidrs")
 }
@@ -67,10 +79,10 @@ func (l commandLine) namesBoth() bool {
 	return l.runsOurs() && l.enables(inTree, false)
 }
 
-// commandLineOf parses the command line of a container as the program does. It ignores unknown flags.
-func commandLineOf(c corev1.Container) (commandLine, error) {
+// commandLineOf parses the command line of a program as the program does. It ignores unknown flags.
+func commandLineOf(p program.Program) (commandLine, error) {
 	var l commandLine
-	fs := pflag.NewFlagSet(c.Name, pflag.ContinueOnError)
+	fs := pflag.NewFlagSet(p.Name, pflag.ContinueOnError)
 	fs.ParseErrorsAllowlist.UnknownFlags = true
 	fs.SetOutput(io.Discard)
 	fs.SetNormalizeFunc(cliflag.WordSepNormalizeFunc) // accepts --allocate_node_cidrs, too
@@ -80,9 +92,11 @@ func commandLineOf(c corev1.Container) (commandLine, error) {
 	fs.BoolVar(&l.elects, "leader-elect", true, "")
 	fs.BoolVar(&l.migrates, "enable-leader-migration", false, "")
 	fs.StringVar(&l.config, "config", "", "")
+	fs.StringVar(&l.provider, "cloud-provider", "", "")
 	l.said = fs.Changed
-	err := fs.Parse(slices.Concat(c.Command, c.Args))
-	if l.config != "" && !fs.Changed("use-service-account-credentials") {
+	l.unread = func(flag string) bool { return !l.said(flag) && (p.Unread || slices.Contains(p.Hidden, flag)) }
+	err := fs.Parse(p.Args)
+	if l.hides("use-service-account-credentials") {
 		l.accounts = true // As far as is known: kubeadm sets it.
 	}
 	for i, entry := range l.controllers {
@@ -97,16 +111,6 @@ func commandLineOf(c corev1.Container) (commandLine, error) {
 		l.controllers[i] = name
 	}
 	return l, err
-}
-
-// commandLinesOf are the command lines of a Pod's containers that can be parsed. managerFlags reports the others.
-func commandLinesOf(pod corev1.PodSpec) (all []commandLine) {
-	for _, c := range pod.Containers {
-		if l, err := commandLineOf(c); err == nil {
-			all = append(all, l)
-		}
-	}
-	return all
 }
 
 // enables reports whether --controllers enables a controller; "*" does if byDefault is true. The first mention wins, as in

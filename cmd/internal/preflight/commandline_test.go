@@ -1,13 +1,11 @@
 package preflight
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	cliflag "k8s.io/component-base/cli/flag"
 	controllermanager "k8s.io/controller-manager/app"
@@ -15,6 +13,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
 
+	"github.com/multicidr/controller-manager/cmd/internal/program"
 	controllers "github.com/multicidr/controller-manager/controllers/manager"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 )
@@ -77,7 +76,7 @@ func TestCommandLine(t *testing.T) {
 				return controllermanager.IsControllerEnabled(name, sets.NewString(disabled...), generic.Controllers)
 			}
 
-			got, err := commandLineOf(corev1.Container{Command: slices.Concat([]string{"kube-controller-manager"}, split)})
+			got, err := commandLineOf(program.Program{Name: manager, Args: split})
 			if err != nil {
 				t.Fatal(err)
 			}

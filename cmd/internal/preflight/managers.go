@@ -1,27 +1,16 @@
 package preflight
 
 import (
-	"slices"
+	"fmt"
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 )
 
-// managerCommandLines are the command lines of all kube-controller-managers that are Pods.
-func managerCommandLines(s *state) []commandLine {
-	var all []commandLine
-	for _, pod := range s.pods {
-		if pod.Labels["component"] == manager {
-			all = append(all, commandLinesOf(pod.Spec)...)
-		}
-	}
-	return all
-}
-
-// checkSame reports Pods with different flags. of are the Pods' names.
-func checkSame(fs *findings, about string, all []flags, of []string) {
+// checkSame reports processes with different flags.
+func checkSame(fs *findings, about string, all []process) {
 	for i := range all {
-		if all[i] != all[0] {
-			fs.add(problem, about, "%s and %s have different flags for ranges, so the ranges would change with the leader: make them the same on every control plane", of[0], of[i])
+		if all[i].flags != all[0].flags {
+			fs.add(problem, about, "%s and %s have different flags for ranges, so the ranges would change with the leader: make them the same on every control plane", all[0].called(), all[i].called())
 		}
 	}
 }
@@ -29,16 +18,13 @@ func checkSame(fs *findings, about string, all []flags, of []string) {
 // checkSwap reports a control plane of which one part runs this controller and the other part does not.
 func checkSwap(fs *findings, about string, s *state) {
 	var swapped, stock string
-	for _, pod := range s.pods {
-		if pod.Labels["component"] != manager {
-			continue
-		}
-		switch lines := commandLinesOf(pod.Spec); {
-		case slices.ContainsFunc(lines, func(l commandLine) bool { return l.hides("controllers") }):
-		case slices.ContainsFunc(lines, commandLine.runsOurs):
-			swapped = pod.Name
-		case len(lines) > 0:
-			stock = pod.Name
+	for _, p := range s.managers() {
+		switch {
+		case p.hides("controllers"):
+		case p.runsOurs():
+			swapped = p.called()
+		default:
+			stock = p.called()
 		}
 	}
 	if swapped != "" && stock != "" {
@@ -46,46 +32,60 @@ func checkSwap(fs *findings, about string, s *state) {
 	}
 }
 
-// checkManager looks at the flags of one kube-controller-manager.
-func checkManager(fs *findings, about, pod string, l commandLine, given flags) {
-	if l.hidesRanges() && given == (flags{}) {
-		fs.add(warning, about, "Pod %s has --config=%s, and the flags in that file cannot be read: repeat with those for ranges, for example --allocate-node-cidrs --cluster-cidr=10.244.0.0/16", pod, l.config)
+// checkManager looks at one kube-controller-manager.
+func checkManager(fs *findings, about string, p process, given flags) {
+	if p.hidesRanges() && given == (flags{}) {
+		fs.add(warning, about, "%v has %s: repeat with those for ranges, for example --allocate-node-cidrs --cluster-cidr=10.244.0.0/16", p, p.hiding())
 	}
-	if l.namesBoth() {
-		fs.add(problem, about, "Pod %s has both %s and %s in --controllers, and a %s with this controller ends at once: take %s out (its alias is nodeipam)", pod, nodeipam.Name, inTree, manager, inTree)
+	if p.namesBoth() {
+		fs.add(problem, about, "%v has both %s and %s in --controllers, and a %s with this controller ends at once: take %s out (its alias is nodeipam)", p, nodeipam.Name, inTree, manager, inTree)
+	}
+	if p.isOurs() {
+		checkStart(fs, about, "", p)
 	}
 }
 
 // managerFlags returns the flags of every kube-controller-manager found, and those on preflight's own command line.
 func managerFlags(fs *findings, s *state, used usage) []flags {
 	const about = "manager"
-	var all []flags
-	var of []string
-	for _, pod := range s.pods {
-		if pod.Labels["component"] != manager {
-			continue
+	for _, p := range s.processes {
+		if p.Name == manager && !p.hosted && p.err != nil {
+			fs.add(problem, about, "the flags of %v cannot be read: %v", p, p.err)
 		}
-		for _, c := range pod.Spec.Containers {
-			l, err := commandLineOf(c)
-			if err != nil {
-				fs.add(problem, about, "the flags of Pod %s cannot be read: %v", pod.Name, err)
-				continue
-			}
-			all, of = append(all, l.flags), append(of, pod.Name)
-			checkManager(fs, about, pod.Name, l, s.given)
-		}
+	}
+	managers := s.managers()
+	for _, p := range managers {
+		checkManager(fs, about, p, s.given)
 	}
 	if used.form == manager {
 		checkSwap(fs, about, s)
-		checkSame(fs, about, all, of)
+		checkSame(fs, about, managers)
 	}
+	all := flagsOf(managers)
 	if s.given != (flags{}) {
 		all = append(all, s.given)
 	} else if len(all) == 0 && used.form == manager {
-		fs.add(warning, about, "no Pod of kube-system has the label component=%s: repeat with the flags that it has, for example --allocate-node-cidrs --cluster-cidr=10.244.0.0/16", manager)
+		fs.add(warning, about, "no Pod in any namespace runs %s%s: repeat with the flags that it has, for example --allocate-node-cidrs --cluster-cidr=10.244.0.0/16", manager, s.holding(manager))
 	}
 	if len(all) > 0 {
 		fs.well(about, "its flags for ranges could be read")
+	}
+	return all
+}
+
+// holding says who renews a Lease; empty if nobody does.
+func (s *state) holding(lease string) string {
+	for _, l := range s.leases {
+		if l.Name == lease && s.renewed(l) {
+			return fmt.Sprintf(", but %s renews the Lease %s/%s", *l.Spec.HolderIdentity, l.Namespace, l.Name)
+		}
+	}
+	return ""
+}
+
+func flagsOf(processes []process) (all []flags) {
+	for _, p := range processes {
+		all = append(all, p.flags)
 	}
 	return all
 }

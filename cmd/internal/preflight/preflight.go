@@ -1,7 +1,7 @@
 // Package preflight checks whether a cluster is ready for the controller, and for more than one Pod range. It changes nothing.
 //
-// read.go reads the cluster, package files reads files, and commandline.go parses the flags of Pods. check.go evaluates the result and uses no
-// client.
+// read.go reads the cluster, package files reads files, package program tells which programs run in Pods, and commandline.go parses their flags. The
+// other files evaluate the result and use no client.
 package preflight
 
 import (
@@ -38,7 +38,7 @@ type Options struct {
 // Add adds the flags of a check, except those of the connection.
 func (o *Options) Add(fs *pflag.FlagSet) {
 	fs.StringSliceVarP(&o.files, "filename", "f", nil, "files or directories, with all in them, that have ClusterCIDRs which you are going to apply, in lists or not. Other objects in them are passed over")
-	fs.StringVar(&o.form, "form", "", fmt.Sprintf("the form of the controller that you use or are going to use: %s, %s or %s. Without it the second if a Deployment runs it, the third if a Pod of kube-system runs it, else the first", manager, peer, cloud))
+	fs.StringVar(&o.form, "form", "", fmt.Sprintf("the form of the controller that you use or are going to use: %s, %s or %s. Without it the second if one runs in the cluster, the third if another Pod has the controller in --controllers, else the first", manager, peer, cloud))
 	fs.StringVar(&o.before, "before", "", "a step that you are going to take, for which there is more to check: "+strings.Join(Steps, ", "))
 	o.given.add(fs)
 }
@@ -82,7 +82,7 @@ func Command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	fs := pflag.NewFlagSet("preflight", pflag.ContinueOnError)
 	fs.SetOutput(stderr)
 	var o Options
-	fs.StringVar(&kubeconfig.ExplicitPath, "kubeconfig", "", "the cluster to look at; without it KUBECONFIG, or ~/.kube/config. It has to read all Nodes, Pods, ConfigMaps of the network, Leases, Deployments and ClusterRoleBindings")
+	fs.StringVar(&kubeconfig.ExplicitPath, "kubeconfig", "", "the cluster to look at; without it KUBECONFIG, or ~/.kube/config. It has to read Nodes, Pods, what runs Pods, ConfigMaps, NetworkPolicies, Leases and ClusterRoleBindings")
 	o.Add(fs)
 	version := fs.Bool("version", false, "print the version and quit")
 	switch err := fs.Parse(args); {

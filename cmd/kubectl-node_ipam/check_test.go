@@ -1,0 +1,225 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/multicidr/controller-manager/test/controlplane"
+)
+
+// What operators ran into, kind by kind: the objects of a cluster, and what check says about it.
+func TestCheckInClusters(t *testing.T) {
+	const (
+		now   = "RENEWED"
+		kcm   = "[kube-controller-manager, --allocate-node-cidrs=true, --cluster-cidr=10.244.0.0/16, --use-service-account-credentials]"
+		stock = "registry.k8s.io/kube-controller-manager:v1.37.1"
+		ours  = "localhost/multicidr/kube-controller-manager:v1.37.1-mc0.2.0"
+		alone = "--form=node-ipam-controller"
+	)
+	c := newChecked(t)
+	for _, tc := range []struct {
+		name    string
+		objects []string // as kind name, and YAML of the rest
+		planned string   // a range of a ClusterCIDR in a file
+		args    string
+		code    int
+		says    []string // the beginnings of lines
+	}{
+		// Kind 1: who is the manager.
+		{name: "1a: kube-controller-manager of kOps", objects: []string{lease("kube-controller-manager", "cp1_1"), pod("kube-system", "kube-controller-manager-cp1", stock, kcm, "")},
+			args: alone, code: 2, says: []string{"PROBLEM second writer: kube-controller-manager has --allocate-node-cidrs"}},
+		{name: "1a: before the chart", objects: []string{pod("kube-system", "kube-controller-manager-cp1", stock, kcm, "")},
+			args: "--before=chart", code: 2, says: []string{"PROBLEM second writer: kube-controller-manager has --allocate-node-cidrs"}},
+		{name: "1a: a Lease and no Pod", objects: []string{lease("kube-controller-manager", "cp1_1")},
+			args: alone, code: 1, says: []string{"WARNING second writer: cp1_1 renews the Lease kube-system/kube-controller-manager, and no Pod of it is seen"}},
+		{name: "1a: nobody renews the Lease", objects: []string{strings.ReplaceAll(lease("kube-controller-manager", "cp1_1"), now, "2020-01-01T00:00:00.000000Z")},
+			args: alone, code: 1, says: []string{"OK       second writer: none found"}},
+		{name: "1b: our image behind a wrapper", objects: []string{pod("kube-system", "kcm-cp1", ours, "[/go-runner, --also-stdout, /usr/local/bin/kube-controller-manager, --allocate-node-cidrs=true, --cluster-cidr=10.244.0.0/16]", "k8s-app: kube-controller-manager")},
+			code: 2, says: []string{"PROBLEM manager: Pod kcm-cp1 is started by /go-runner, which this project's image does not have"}},
+		{name: "1b: a wrapper before the swap, with flags by hand", objects: []string{pod("kube-system", "kcm-cp1", stock, "[/go-runner, --log-file=/var/log/kcm.log, /usr/local/bin/kube-controller-manager, --allocate-node-cidrs=true]", "k8s-app: kube-controller-manager")},
+			args: "--before=kubeadm-swap --allocate-node-cidrs --cluster-cidr=10.244.0.0/16", code: 2, says: []string{"PROBLEM kubeadm-swap: after the swap Pod kcm-cp1 is started by /go-runner"}},
+		{name: "1: a shell, in another namespace", objects: []string{pod("openshift-kube-controller-manager", "kcm-cp1", "quay.io/openshift/all@sha256:00", "[/bin/bash, -euxo, pipefail, -c, 'exec hyperkube kube-controller-manager --allocate-node-cidrs=true --cluster-cidr=10.128.0.0/14']", "app: x")},
+			args: alone, code: 2, says: []string{"PROBLEM second writer: kube-controller-manager has --allocate-node-cidrs"}},
+		{name: "1: a control plane of another cluster", objects: []string{pod("tenant", "kcm", stock, kcm, ""), pod("tenant", "api", "registry.k8s.io/kube-apiserver:v1.37.1", "[kube-apiserver]", "")},
+			args: alone, code: 1, says: []string{"WARNING second writer: 1 kube-controller-manager stands (tenant/kcm) beside a kube-apiserver"}},
+
+		// Kind 2: who allocates.
+		{name: "2a: an unknown program with the flag", objects: []string{pod("kube-system", "x-cloud-controller-manager-1", "example.com/x-cloud-controller-manager:v1", "[/bin/x, --allocate-node-cidrs=true, --cluster-cidr=10.244.0.0/16]", "app: x")},
+			code: 1, says: []string{"WARNING second writer: Pod x-cloud-controller-manager-1 has --allocate-node-cidrs: cannot tell"}},
+		{name: "2: Hetzner's, which has no allocator", objects: []string{pod("kube-system", "hccm-1", "docker.io/hetznercloud/hcloud-cloud-controller-manager:v1.30.0", "[/bin/hcloud-cloud-controller-manager, --allocate-node-cidrs=true, --cluster-cidr=10.244.0.0/16]", "")},
+			code: 1, says: []string{"OK       second writer: Pod hccm-1 has --allocate-node-cidrs and no allocator"}},
+		{name: "2: Linode's, which has one", objects: []string{pod("kube-system", "ccm-linode-1", "linode/linode-cloud-controller-manager:latest", "[/linode-cloud-controller-manager-linux-amd64, --allocate-node-cidrs=true, --cluster-cidr=10.192.0.0/10]", "")},
+			code: 2, says: []string{"PROBLEM second writer: Pod ccm-linode-1 allocates"}},
+		{name: "2b: kops-controller", objects: []string{pod("kube-system", "kops-controller-x1", "registry.k8s.io/kops/kops-controller:1.33.0", "[/kops-controller]", "k8s-app: kops-controller")},
+			code: 1, says: []string{"WARNING second writer: Pod kops-controller-x1 can write podCIDRs"}},
+		{name: "2: Antrea", objects: []string{configMap("kube-system", "antrea-config", "antrea-controller.conf", "nodeIPAM:\n  enableNodeIPAM: true\n")},
+			code: 2, says: []string{"PROBLEM second writer: ConfigMap kube-system/antrea-config has nodeIPAM.enableNodeIPAM: true"}},
+		{name: "2: node-ipam-controller as a Pod", objects: []string{pod("kube-system", "ipam-cp1", "registry.k8s.io/node-ipam-controller/node-ipam-controller:v0.1.0", "[/manager]", "")},
+			args: "--form=kube-controller-manager", code: 2, says: []string{"PROBLEM second writer: Pod kube-system/ipam runs a node-ipam-controller: take it away"}},
+
+		// Kind 3: settings of the network.
+		{name: "3a: canal, and a kube-proxy with flags", objects: []string{configMap("kube-system", "canal-config", "net-conf.json", `{"Network":"10.42.0.0/16"}`), pod("kube-system", "kube-proxy-w1", "any", "[kube-proxy, --cluster-cidr=10.42.0.0/16]", "component: kube-proxy")},
+			planned: "10.66.0.0/16", code: 1, says: []string{"WARNING flannel: Network in net-conf.json of ConfigMap kube-system/canal-config [10.42.0.0/16] does not contain", "WARNING kube-proxy: --cluster-cidr of Pod kube-proxy-w1 [10.42.0.0/16] does not contain"}},
+		{name: "3: kube-proxy by the Node", objects: []string{pod("kube-system", "kube-proxy-w1", "any", "[kube-proxy, --cluster-cidr=10.42.0.0/16, --detect-local-mode=NodeCIDR]", "")},
+			planned: "10.66.0.0/16", code: 1, says: []string{"OK       kube-proxy: its mode"}},
+		{name: "3: kube-proxy as a DaemonSet", objects: []string{"DaemonSet kube-system/kube-proxy-2: {spec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: x, image: x, command: [/bin/sh, -c, \"exec /opt/kube-proxy --cluster-cidr=10.42.0.0/16 2>&1\"]}]}}}}"},
+			planned: "10.66.0.0/16", code: 1, says: []string{"WARNING kube-proxy: --cluster-cidr of DaemonSet kube-proxy-2 [10.42.0.0/16] does not contain"}},
+		{name: "3: Calico with its own IPAM", objects: []string{configMap("kube-system", "calico-config", "cni_network_config", `{"plugins":[{"type":"calico","ipam":{"type": "calico-ipam"}}]}`)},
+			planned: "10.66.0.0/16", code: 2, says: []string{"PROBLEM Calico: its IPAM is calico-ipam"}},
+		{name: "3: ip-masq-agent, kindnet and kube-router", objects: []string{configMap("kube-system", "ip-masq-agent", "config", "nonMasqueradeCIDRs: [10.42.0.0/16]\n"),
+			"Pod kube-system/kindnet-w1: {spec: {nodeName: cp1, containers: [{name: kindnet-cni, image: kindest/kindnetd:v1, command: [/bin/kindnetd], env: [{name: POD_SUBNET, value: 10.42.0.0/16}]}]}}",
+			pod("kube-system", "kube-router-w1", "cloudnativelabs/kube-router:v2", "[kube-router, --cluster-cidr=10.42.0.0/16]", "")},
+			planned: "10.66.0.0/16", code: 1, says: []string{"WARNING ip-masq-agent: nonMasqueradeCIDRs of", "WARNING kindnet: POD_SUBNET of", "WARNING kube-router: --cluster-cidr of"}},
+		{name: "3: a NetworkPolicy that means the Pods", objects: []string{configMap("kube-system", "canal-config", "net-conf.json", `{"Network":"10.42.0.0/16"}`),
+			"NetworkPolicy default/pods: {spec: {podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 10.42.0.0/16}}]}]}}", "NetworkPolicy default/all: {spec: {podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 10.0.0.0/8}}, {ipBlock: {cidr: 203.0.113.0/24}}]}]}}"},
+			planned: "10.66.0.0/16", code: 1, says: []string{"WARNING NetworkPolicies: ipBlock 10.42.0.0/16 contains Pods, and not the range edge (10.66.0.0/16) (default/pods)"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c.create(t, tc.objects)
+			args := strings.Fields(tc.args)
+			for i := range args {
+				args[i] = strings.ReplaceAll(args[i], "·", " ")
+			}
+			if tc.planned != "" {
+				file := filepath.Join(c.dir, "planned.yaml")
+				text := "{apiVersion: networking.x-k8s.io/v1, kind: ClusterCIDR, metadata: {name: edge}, spec: {ipv4: " + tc.planned + ", perNodeHostBits: 8}}"
+				if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				args = append(args, "-f", file)
+			}
+			code, said := c.check(t, args)
+			lines := strings.Split(said, "\n")
+			if code != tc.code {
+				t.Errorf("it exits with %d, want %d:\n%s", code, tc.code, said)
+			}
+			for _, want := range tc.says {
+				if !slices.ContainsFunc(lines, func(line string) bool {
+					return strings.HasPrefix(strings.Join(strings.Fields(line), " "), strings.Join(strings.Fields(want), " "))
+				}) {
+					t.Errorf("it does not say %q:\n%s", want, said)
+				}
+			}
+		})
+	}
+}
+
+// lease, pod and configMap are objects: the kind, the name, and the rest.
+func lease(name, holder string) string {
+	return fmt.Sprintf("Lease kube-system/%s: {spec: {holderIdentity: %s, leaseDurationSeconds: 15, renewTime: RENEWED}}", name, holder)
+}
+
+func pod(namespace, name, image, command, labels string) string {
+	return fmt.Sprintf("Pod %s/%s: {metadata: {labels: {%s}}, spec: {nodeName: cp1, containers: [{name: main, image: %q, command: %s}]}}", namespace, name, labels, image, command)
+}
+
+func configMap(namespace, name, key, text string) string {
+	return fmt.Sprintf("ConfigMap %s/%s: {data: {%s: %q}}", namespace, name, key, text)
+}
+
+// checked is a cluster for the table above.
+type checked struct {
+	cp         *controlplane.ControlPlane
+	kube       kubernetes.Interface
+	anything   dynamic.Interface
+	kubeconfig string
+	dir        string
+}
+
+func newChecked(t *testing.T) *checked {
+	c := &checked{cp: controlplane.StartForTest(t, controlplane.Options{ServiceRange: "198.51.100.0/24"}), dir: t.TempDir()}
+	root, err := controlplane.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := c.cp.AdminConfig()
+	if c.kube, err = kubernetes.NewForConfig(config); err != nil {
+		t.Fatal(err)
+	}
+	if c.anything, err = dynamic.NewForConfig(config); err != nil {
+		t.Fatal(err)
+	}
+	if c.kubeconfig, err = c.cp.WriteKubeconfig("check", config); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.cp.Apply(t.Context(), filepath.Join(root, "manifests/crds"), filepath.Join(root, "manifests/rbac")); err != nil {
+		t.Fatal(err)
+	}
+	for _, namespace := range []string{"kube-system", "tenant", "openshift-kube-controller-manager"} {
+		_, _ = c.kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}) // kube-system exists.
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+		if _, err := c.kube.CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+// resources by kind.
+var resources = map[string]schema.GroupVersionResource{
+	"Pod": {Version: "v1", Resource: "pods"}, "ConfigMap": {Version: "v1", Resource: "configmaps"}, "Node": {Version: "v1", Resource: "nodes"},
+	"Lease":         {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
+	"DaemonSet":     {Group: "apps", Version: "v1", Resource: "daemonsets"},
+	"NetworkPolicy": {Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
+	"ServiceCIDR":   {Group: "networking.k8s.io", Version: "v1", Resource: "servicecidrs"},
+	"ClusterCIDR":   {Group: "networking.x-k8s.io", Version: "v1", Resource: "clustercidrs"},
+}
+
+// create creates objects, which are gone when the test is over.
+func (c *checked) create(t *testing.T, objects []string) {
+	t.Helper()
+	for _, text := range objects {
+		head, body, _ := strings.Cut(text, ": ")
+		kind, name, _ := strings.Cut(head, " ")
+		namespace, name, _ := strings.Cut(name, "/")
+		o := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(strings.ReplaceAll(body, "RENEWED", time.Now().UTC().Format("2006-01-02T15:04:05.000000Z"))), &o.Object); err != nil {
+			t.Fatal(err)
+		}
+		r := resources[kind]
+		o.SetAPIVersion(r.GroupVersion().String())
+		o.SetKind(kind)
+		o.SetName(name)
+		resource := dynamic.ResourceInterface(c.anything.Resource(r))
+		if namespace != "" {
+			resource = c.anything.Resource(r).Namespace(namespace)
+		}
+		if _, err := resource.Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+			t.Fatalf("create %s: %v", head, err)
+		}
+		t.Cleanup(func() {
+			zero := int64(0)
+			_, _ = resource.Patch(context.Background(), name, "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}) // The deletion shows whether it has worked.
+			if err := resource.Delete(context.Background(), name, metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil && !apierrors.IsNotFound(err) {
+				t.Errorf("delete %s: %v", head, err)
+			}
+			_, _ = resource.Patch(context.Background(), name, "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}) // Usually it is gone.
+		})
+	}
+}
+
+// check runs the plugin.
+func (c *checked) check(t *testing.T, args []string) (code int, said string) {
+	var out bytes.Buffer
+	p := &program{IOStreams: genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &out}, now: time.Now}
+	p.connect = p.reader
+	code = p.run(t.Context(), append([]string{"check", "--kubeconfig=" + c.kubeconfig}, args...))
+	return code, out.String()
+}
