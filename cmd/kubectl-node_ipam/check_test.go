@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,7 +25,8 @@ import (
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
-// What operators ran into, kind by kind: the objects of a cluster, and what check says about it.
+// What operators ran into, kind by kind: the objects of a cluster, and what check says about it. With a step back to the stock manager, that manager is
+// started, too: it runs if check has no problem, and ends if check says so, or allocates addresses that others have.
 func TestCheckInClusters(t *testing.T) {
 	const (
 		now   = "RENEWED"
@@ -41,6 +43,7 @@ func TestCheckInClusters(t *testing.T) {
 		args    string
 		code    int
 		says    []string // the beginnings of lines
+		stock   string   // with --before=rollback: starts, ends, or twice
 	}{
 		// Kind 1: who is the manager.
 		{name: "1a: kube-controller-manager of kOps", objects: []string{lease("kube-controller-manager", "cp1_1"), pod("kube-system", "kube-controller-manager-cp1", stock, kcm, "")},
@@ -90,12 +93,46 @@ func TestCheckInClusters(t *testing.T) {
 		{name: "3: a NetworkPolicy that means the Pods", objects: []string{configMap("kube-system", "canal-config", "net-conf.json", `{"Network":"10.42.0.0/16"}`),
 			"NetworkPolicy default/pods: {spec: {podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 10.42.0.0/16}}]}]}}", "NetworkPolicy default/all: {spec: {podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 10.0.0.0/8}}, {ipBlock: {cidr: 203.0.113.0/24}}]}]}}"},
 			planned: "10.66.0.0/16", code: 1, says: []string{"WARNING NetworkPolicies: ipBlock 10.42.0.0/16 contains Pods, and not the range edge (10.66.0.0/16) (default/pods)"}},
+
+		// Kind 4: the way back.
+		{name: "4a: the other family first", objects: []string{node("w1", "fd00:172:16::1000/117", "10.244.2.0/24")},
+			args: "--allocate-node-cidrs --cluster-cidr=10.244.0.0/16,fd00:172:16::/108 --node-cidr-mask-size-ipv4=24 --node-cidr-mask-size-ipv6=117",
+			code: 2, says: []string{"PROBLEM rollback: the stock manager ends at every start while Node w1 has"}, stock: "ends"},
+		{name: "4: both families in order", objects: []string{node("w1", "10.244.2.0/24", "fd00:172:16::1000/117"), node("w2", "10.244.3.0/24")},
+			args: "--allocate-node-cidrs --cluster-cidr=10.244.0.0/16,fd00:172:16::/108 --node-cidr-mask-size-ipv6=117", code: 0, says: []string{"OK       rollback: "}, stock: "starts"},
+		{name: "4: a Node out of range", objects: []string{node("w1", "10.245.2.0/24")}, args: "--allocate-node-cidrs --cluster-cidr=10.244.0.0/16",
+			code: 2, says: []string{"PROBLEM rollback: the stock manager ends at every start while Node w1"}, stock: "ends"},
+		{name: "4: a second family that the flags do not have", objects: []string{node("w1", "10.244.2.0/24", "fd00::/64")}, args: "--allocate-node-cidrs --cluster-cidr=10.244.0.0/16",
+			code: 2, says: []string{"PROBLEM rollback: the stock manager ends at every start while Node w1"}, stock: "ends"},
+		{name: "4: a blank in --cluster-cidr", args: "--allocate-node-cidrs --cluster-cidr=10.244.0.0/16,·fd00::/56", code: 2, says: []string{"PROBLEM rollback: the stock manager ends at its start"}, stock: "ends"},
+		{name: "4: an empty --cluster-cidr", args: "--allocate-node-cidrs", code: 2, says: []string{"PROBLEM rollback: the stock manager ends at its start"}, stock: "ends"},
+		{name: "4: block sizes said twice", args: "--allocate-node-cidrs --cluster-cidr=10.244.0.0/16 --node-cidr-mask-size=24 --node-cidr-mask-size-ipv4=24", code: 2, says: []string{"PROBLEM rollback: the stock manager ends at its start"}, stock: "ends"},
+		{name: "4: IPv6 blocks too small", args: "--allocate-node-cidrs --cluster-cidr=fd00::/40", code: 2, says: []string{"PROBLEM rollback: the stock manager ends at its start"}, stock: "ends"},
+		{name: "4: three service ranges", args: "--allocate-node-cidrs --cluster-cidr=10.244.0.0/16 --service-cluster-ip-range=10.96.0.0/16,fd00::/112,10.97.0.0/16", code: 2, says: []string{"PROBLEM rollback: the stock manager ends at its start"}, stock: "ends"},
+		{name: "4: blanks at the ends, and host bits", objects: []string{node("w1", "10.244.2.0/24")}, args: "--allocate-node-cidrs --cluster-cidr=·10.244.5.1/16·", code: 0, says: []string{"OK       rollback: "}, stock: "starts"},
+		{name: "4: a Node with a larger block", objects: []string{node("w1", "10.244.0.0/20")}, args: "--allocate-node-cidrs --cluster-cidr=10.244.0.0/16", code: 0, says: []string{"OK       rollback: "}, stock: "starts"},
+		{name: "4: a Node with a smaller block of its own", objects: []string{node("w1", "10.244.0.0/28")}, args: "--allocate-node-cidrs --cluster-cidr=10.244.0.0/16", code: 0, says: []string{"OK       rollback: "}, stock: "starts"},
+		{name: "4: Nodes with smaller blocks beside each other", objects: []string{node("w1", "10.244.0.0/28"), node("w2", "10.244.0.16/28")}, args: "--allocate-node-cidrs --cluster-cidr=10.244.0.0/22",
+			code: 2, says: []string{"PROBLEM rollback: Node w1 (10.244.0.0/28) and Node w2 (10.244.0.16/28) are in the same /24 block"}, stock: "twice"},
+		{name: "4: an exclusion inside", objects: []string{"ClusterCIDR /edge: {spec: {ipv4: 10.244.0.0/22, perNodeHostBits: 8, excludedCIDRs: [10.244.0.0/24]}}"}, args: "--allocate-node-cidrs --cluster-cidr=10.244.0.0/22",
+			code: 2, says: []string{"PROBLEM rollback: the stock manager would allocate 10.244.0.0/24, which ClusterCIDR edge excludes"}, stock: "twice"},
+		{name: "4: a service range inside", objects: []string{"ServiceCIDR /more: {spec: {cidrs: [10.244.0.0/24]}}"}, args: "--allocate-node-cidrs --cluster-cidr=10.244.0.0/22",
+			code: 2, says: []string{"PROBLEM rollback: the stock manager would allocate addresses of ServiceCIDR more (10.244.0.0/24)"}, stock: "twice"},
+		{name: "4: a service range inside, named with a blank", args: "--allocate-node-cidrs --cluster-cidr=10.244.0.0/22,fd00::/56 --service-cluster-ip-range=fd01::/112,·10.244.0.0/24",
+			code: 2, says: []string{"PROBLEM rollback: the stock manager would allocate addresses of --service-cluster-ip-range (10.244.0.0/24)"}, stock: "twice"},
+		{name: "4: a service range inside, named", objects: []string{node("w1", "10.244.1.0/24")}, args: "--allocate-node-cidrs --cluster-cidr=10.244.0.0/22 --service-cluster-ip-range=10.244.0.0/24", code: 1, says: []string{"OK       rollback: "}, stock: "starts"},
+		{name: "4: no flags", code: 1, says: []string{"WARNING rollback: --allocate-node-cidrs is not among the flags"}, args: "--before=rollback"},
+		{name: "4: our flags", objects: []string{pod("kube-system", "kcm-cp1", ours, "[kube-controller-manager, --allocate-node-cidrs=true, --cluster-cidr=10.244.0.0/16, '--controllers=*,multicidrnodeipam', --node-ipam-takeover-delay=0s]", "")},
+			args: "--before=rollback", code: 1, says: []string{"WARNING rollback: the stock manager ends at its start with --node-ipam-takeover-delay; multi-cidr-node-ipam-controller in --controllers"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c.create(t, tc.objects)
 			args := strings.Fields(tc.args)
 			for i := range args {
 				args[i] = strings.ReplaceAll(args[i], "·", " ")
+			}
+			if tc.stock != "" {
+				args = append(args, "--before=rollback")
 			}
 			if tc.planned != "" {
 				file := filepath.Join(c.dir, "planned.yaml")
@@ -117,11 +154,14 @@ func TestCheckInClusters(t *testing.T) {
 					t.Errorf("it does not say %q:\n%s", want, said)
 				}
 			}
+			if tc.stock != "" {
+				c.judge(t, args, tc.stock)
+			}
 		})
 	}
 }
 
-// lease, pod and configMap are objects: the kind, the name, and the rest.
+// lease, pod, configMap and node are objects: the kind, the name, and the rest.
 func lease(name, holder string) string {
 	return fmt.Sprintf("Lease kube-system/%s: {spec: {holderIdentity: %s, leaseDurationSeconds: 15, renewTime: RENEWED}}", name, holder)
 }
@@ -132,6 +172,10 @@ func pod(namespace, name, image, command, labels string) string {
 
 func configMap(namespace, name, key, text string) string {
 	return fmt.Sprintf("ConfigMap %s/%s: {data: {%s: %q}}", namespace, name, key, text)
+}
+
+func node(name string, podCIDRs ...string) string {
+	return fmt.Sprintf("Node /%s: {spec: {podCIDR: %q, podCIDRs: [\"%s\"]}}", name, podCIDRs[0], strings.Join(podCIDRs, `","`))
 }
 
 // checked is a cluster for the table above.
@@ -222,4 +266,85 @@ func (c *checked) check(t *testing.T, args []string) (code int, said string) {
 	p.connect = p.reader
 	code = p.run(t.Context(), append([]string{"check", "--kubeconfig=" + c.kubeconfig}, args...))
 	return code, out.String()
+}
+
+// judge starts the stock manager with the flags.
+func (c *checked) judge(t *testing.T, args []string, want string) {
+	ctx := t.Context()
+	flags := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return strings.HasPrefix(arg, "--before") })
+	m, err := c.cp.LaunchManager(controlplane.ManagerOptions{
+		Name: "stock", Binary: "upstream/kube-controller-manager", Args: slices.Concat([]string{"--controllers=node-ipam-controller", "--leader-elect=false"}, flags),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Kill() }) // Some have ended.
+	probes := func(from, to int) {
+		for i := from; i < to; i++ {
+			c.create(t, []string{fmt.Sprintf("Node /probe-%d: {}", i)})
+		}
+	}
+	if want == "ends" {
+		select {
+		case <-m.Done():
+			if code, _ := m.Wait(ctx); code == 0 {
+				t.Error("the stock manager ends with 0")
+			}
+		case <-time.After(time.Minute):
+			t.Error("the stock manager runs")
+		}
+		return
+	}
+	probes(0, 1)
+	c.served(t, m, "probe-0")
+	if want == "starts" {
+		return
+	}
+	if err := c.kube.CoreV1().Nodes().Delete(ctx, "w1", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	probes(1, 4) // so that all of a /22 is allocated
+	for i := range 4 {
+		c.served(t, m, fmt.Sprintf("probe-%d", i))
+	}
+	if got := c.twice(t); got == "" {
+		t.Error("the stock manager allocates no address twice")
+	}
+}
+
+// served waits until the stock manager has allocated.
+func (c *checked) served(t *testing.T, m *controlplane.Manager, name string) {
+	t.Helper()
+	if err := controlplane.Eventually(t.Context(), time.Minute, func(ctx context.Context) error {
+		n, err := c.kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err == nil && n.Spec.PodCIDR == "" {
+			err = fmt.Errorf("Node %s has no podCIDRs", name)
+		}
+		return err
+	}); err != nil {
+		log, _ := m.Log()
+		t.Fatalf("%v\n%s", err, log)
+	}
+}
+
+// twice names addresses that Nodes share, or that a Node shares with 10.244.0.0/24, which the table keeps for others.
+func (c *checked) twice(t *testing.T) string {
+	nodes, err := c.kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := map[string]netip.Prefix{}
+	for _, n := range nodes.Items {
+		block := netip.MustParsePrefix(n.Spec.PodCIDR)
+		for other, b := range held {
+			if b.Overlaps(block) {
+				return other + " and " + n.Name
+			}
+		}
+		held[n.Name] = block
+		if kept := netip.MustParsePrefix("10.244.0.0/24"); block.Overlaps(kept) && strings.HasPrefix(n.Name, "probe") {
+			return n.Name
+		}
+	}
+	return ""
 }

@@ -21,10 +21,11 @@ const (
 	takeover    = "takeover"
 	dualStack   = "dual-stack"
 	etcdRestore = "etcd-restore"
+	rollback    = "rollback"
 )
 
 // Steps are the values of --before.
-var Steps = []string{kubeadmSwap, chart, takeover, dualStack, etcdRestore}
+var Steps = []string{kubeadmSwap, chart, takeover, dualStack, etcdRestore, rollback}
 
 // formBefore is the form of the controller that a step is about; empty if it is about both.
 var formBefore = map[string]string{kubeadmSwap: manager, chart: peer, takeover: peer}
@@ -42,6 +43,8 @@ func checkBefore(fs *findings, s *state, used usage, ranges, services []namedRan
 		beforeDualStack(fs, s, ranges, services)
 	case etcdRestore:
 		beforeRestore(fs, s, used)
+	case rollback:
+		beforeRollback(fs, s, used, services)
 	}
 }
 

@@ -527,6 +527,21 @@ func TestCheck(t *testing.T) {
 		}, []string{
 			"WARNING NetworkPolicies: ipBlock 10.244.0.0/16 contains Pods, and not the range second (10.246.0.0/16) (default/pods; default/same; default/outside)",
 			"WARNING NetworkPolicies: ipBlock 10.244.0.0/23 contains Pods, and not the range --cluster-cidr (10.244.0.0/16) (default/some)"}},
+		"before a rollback": {func(s *state) { s.before = rollback }, nil},
+		"before a rollback, with what the stock manager does not have": {func(s *state) {
+			s.before, s.fenced = rollback, true
+			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16", "--use-service-account-credentials", "--controllers=*,multi-cidr-node-ipam-controller", "--node-ipam-kube-api-qps", "0")}
+			s.clusterCIDRs = []networkingv1.ClusterCIDR{clusterCIDR("virtual", "10.246.0.0/16")}
+			s.clusterCIDRs[0].Spec.Allocation = networkingv1.AllocationNone
+		}, []string{"WARNING rollback: the stock manager ends at its start with --node-ipam-kube-api-qps; multi-cidr-node-ipam-controller in --controllers: take that out of the command of Pod kube-controller-manager-1",
+			"WARNING rollback: the ValidatingAdmissionPolicy lease-holder.networking.x-k8s.io refuses what the stock manager writes",
+			"WARNING rollback: the stock manager allocates podCIDRs for the Nodes that ClusterCIDR virtual selects"}},
+		"before a rollback from node-ipam-controller": {func(s *state) { alone(s); s.before = rollback },
+			[]string{"WARNING rollback: Deployment net/peer allocates: stop it", "WARNING rollback: --allocate-node-cidrs is not among the flags that are known"}},
+		"before a rollback where a Node shares its block with Services": {func(s *state) {
+			s.before, s.given.Allocate, s.given.ClusterCIDR, s.given.ServiceRange = rollback, true, "10.244.0.0/16", "10.244.0.128/25"
+			s.nodes[0].Spec.PodCIDRs = []string{"10.244.0.0/28"}
+		}, []string{"WARNING ranges: --cluster-cidr (10.244.0.0/16) overlaps the service range", "PROBLEM rollback: Node n1 (10.244.0.0/28) and --service-cluster-ip-range (10.244.0.128/25) are in the same /24 block"}},
 		"before a swap": {func(s *state) { s.before = kubeadmSwap },
 			[]string{"WARNING kubeadm-swap: 1 Node has no podCIDRs (new): see why"}},
 		"before a swap where there is nothing to swap": {func(s *state) {

@@ -30,7 +30,7 @@ var aliases = map[string]string{alias: nodeipam.Name, "nodeipam": inTree}
 type flags struct{ fromflags.Flags }
 
 func (f *flags) add(fs *pflag.FlagSet) {
-	fs.BoolVar(&f.Allocate, "allocate-node-cidrs", false, "as of kube-controller-manager, where it runs in no Pod")
+	fs.BoolVar(&f.Allocate, "allocate-node-cidrs", false, "as of kube-controller-manager, where it runs in no Pod, and with --before=rollback as of the stock manager")
 	fs.StringVar(&f.ClusterCIDR, "cluster-cidr", "", "the same")
 	fs.StringVar(&f.ServiceRange, "service-cluster-ip-range", "", "the same")
 	fs.Int32Var(&f.NodeMaskSize, "node-cidr-mask-size", 0, "the same")

@@ -124,6 +124,11 @@ func (c clients) readRanges(ctx context.Context, s *state) error {
 	if services != nil {
 		s.services = services.Items
 	}
+	policy, err := there(c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Get(ctx, "lease-holder."+networkingv1.GroupName, metav1.GetOptions{}))
+	if err != nil && !apierrors.IsForbidden(err) {
+		return fmt.Errorf("get ValidatingAdmissionPolicyBinding: %w", err)
+	}
+	s.fenced = err == nil && policy != nil
 	return nil
 }
 
