@@ -247,7 +247,7 @@ nightly: ## Run everything that make test does not, for hours, go on after what 
 	@hack/nightly.sh $(NIGHTLY)
 
 # Where goroutines share memory, of what compiles in minutes with cgo: what imports Kubernetes' own programs is left to test-race.
-RACE := ./controllers/lease/... ./controllers/nodeipam/... ./controllers/cloudmanager/... ./controllers/clusteripam/shell/... ./test/worlds
+RACE := ./controllers/lease/... ./controllers/nodeipam/... ./controllers/cloudmanager/... ./controllers/clusteripam/runner/... ./test/worlds
 # Random histories that run in one goroutine, and thousands of Nodes, which take minutes with the race detector.
 HISTORIES := TestRandomHistories|TestRandomClusters|TestManyFailedOnce|TestFenceClosesAgainAndAgain
 

@@ -3,10 +3,10 @@
 //
 //	cluster-ipam-controller             ClusterIPAMClaim -> ClusterIPAM -> pool of the provider, and their status (claims)
 //	cluster-deployment-ipam-controller  a ClusterDeployment waits for its addresses (gate)
-//	in-cluster-ip-pool-controller       InClusterIPPool, GlobalInClusterIPPool: IPAddressClaim -> IPAddress (incluster)
+//	in-cluster-ip-pool-controller       InClusterIPPool, InClusterPrefixPool and the Global ones: IPAddressClaim -> IPAddress (incluster)
 //	infoblox-ip-pool-controller         InfobloxIPPool: IPAddressClaim -> host record of an Infoblox -> IPAddress (infoblox)
 //
-// Each is an instance of package shell with a logic of its own, and what decides is in packages that make no calls. They share no state:
+// Package runner runs each of them, and package contract has what the last two have in common. They share no state:
 // one sees what another has done through the API server. So each may run alone, and another program may do the work of any of them. Where
 // the original programs run, the controllers stand by: see yield.go.
 package clusteripam

@@ -13,7 +13,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/clusteripam/gate"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/incluster"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox"
-	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
@@ -36,6 +36,8 @@ type Options struct {
 	k0rdentNamespace string
 	// force: allocate even if another provider has installed the pools.
 	force bool
+	// namespace is the only one whose objects are worked on, and watchFilter the value of the label of the IPAddressClaims that are; empty means all.
+	namespace, watchFilter string
 }
 
 // NewOptions returns the defaults.
@@ -56,8 +58,28 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.secretNamespace, "cluster-ipam-infoblox-namespace", o.secretNamespace, "Namespace of the Secrets with the credentials of InfobloxInstances.")
 	fs.StringVar(&o.k0rdentNamespace, "cluster-ipam-k0rdent-namespace", o.k0rdentNamespace,
 		"Namespace in which k0rdent's own manager has its Lease. While that is renewed, the "+claims.Name+" and the "+gate.Name+" stand by. Empty: they never do.")
+	fs.StringVar(&o.namespace, "cluster-ipam-namespace", o.namespace,
+		"The only namespace whose claims, pools and ClusterDeployments are worked on, without the Global pools. Empty: all namespaces.")
+	fs.StringVar(&o.watchFilter, "cluster-ipam-watch-filter", o.watchFilter,
+		"Value of the label cluster.x-k8s.io/watch-filter of the IPAddressClaims that are worked on. Empty: all of them.")
 	fs.BoolVar(&o.force, "cluster-ipam-force-allocation", o.force,
 		"Allocate addresses although another provider has installed the CustomResourceDefinitions of the pools. Only right if that provider does not run: two allocators give one address twice.")
+}
+
+// AddProviderFlags adds second names for two of them, which other providers of Cluster API have, too.
+func (o *Options) AddProviderFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.namespace, "namespace", o.namespace, "The same as --cluster-ipam-namespace.")
+	fs.StringVar(&o.watchFilter, "watch-filter", o.watchFilter, "The same as --cluster-ipam-watch-filter.")
+}
+
+// LeaseName returns the name of the Lease of a program: processes that work on different objects need different ones.
+func (o *Options) LeaseName(program string) string {
+	for _, part := range []string{o.namespace, o.watchFilter} {
+		if part != "" {
+			program += "-" + part
+		}
+	}
+	return program
 }
 
 // Validate returns what is wrong with the values.
@@ -76,22 +98,22 @@ func (o *Options) Validate() []error {
 }
 
 // Build returns the controller of this name. config has the credentials of the controller.
-func (o *Options) Build(name string, config *rest.Config, fence writes.Fence) (*shell.Controller, error) {
+func (o *Options) Build(name string, config *rest.Config, fence writes.Fence) (*runner.Controller, error) {
 	config = o.limit(config)
 	config.Wrap(lease.Transport)
-	base, workers := shell.Config{Client: config, Fence: fence}, int(o.syncs)
+	base, workers := runner.Config{Client: config, Fence: fence}, int(o.syncs)
 	switch name {
 	case claims.Name:
 		base.Other = o.k0rdent()
-		return claims.New(claims.Config{Config: base, Workers: workers, DefaultInstance: o.instance})
+		return claims.New(claims.Config{Config: base, Workers: workers, Namespace: o.namespace, DefaultInstance: o.instance})
 	case gate.Name:
 		base.Other = o.k0rdent()
-		return gate.New(gate.Config{Config: base, Workers: workers})
+		return gate.New(gate.Config{Config: base, Workers: workers, Namespace: o.namespace})
 	case incluster.Name:
 		base.Yield = o.yield()
-		return incluster.New(incluster.Config{Config: base, Workers: workers})
+		return incluster.New(incluster.Config{Config: base, Workers: workers, Namespace: o.namespace, WatchFilter: o.watchFilter})
 	case infoblox.Name:
-		return infoblox.New(infoblox.Config{Client: config, Fence: fence, Workers: workers, SecretNamespace: o.secretNamespace, Yield: o.yield()})
+		return infoblox.New(infoblox.Config{Client: config, Fence: fence, Workers: workers, SecretNamespace: o.secretNamespace, Namespace: o.namespace, WatchFilter: o.watchFilter, Yield: o.yield()})
 	default:
 		return nil, fmt.Errorf("there is no controller %q, only %q", name, slices.Sorted(slices.Values(Names())))
 	}

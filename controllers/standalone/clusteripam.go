@@ -31,6 +31,9 @@ func newClusterIPAM() *clusterIPAM {
 
 func (*clusterIPAM) name() string { return "cluster-ipam-controller" }
 
+// lease names what the process works on: several processes may work on different namespaces.
+func (c *clusterIPAM) lease() string { return c.options.LeaseName(c.name()) }
+
 func (*clusterIPAM) describe() string {
 	return `Gives the machines of whole clusters their addresses: the controllers of Cluster IPAM for a management cluster,
 beside a kube-controller-manager that does not run them.`
@@ -45,6 +48,7 @@ func (c *clusterIPAM) addFlags(sections *cliflag.NamedFlagSets) {
 	fs.StringSliceVar(&c.enabled, "controllers", c.enabled, fmt.Sprintf(
 		"The controllers that run. '*' means all, 'foo' means the controller foo, '-foo' means all but foo. All controllers: %s", strings.Join(clusteripam.Names(), ", ")))
 	c.options.AddFlags(fs)
+	c.options.AddProviderFlags(fs)
 }
 
 func (c *clusterIPAM) validate() []error {

@@ -23,6 +23,8 @@ func newNodeIPAM() *nodeIPAM {
 
 func (*nodeIPAM) name() string { return "node-ipam-controller" }
 
+func (n *nodeIPAM) lease() string { return n.name() }
+
 func (*nodeIPAM) describe() string {
 	return `Allocates Pod ranges, node.spec.podCIDRs, to Nodes from ClusterCIDR objects, beside a kube-controller-manager
 that does not (--allocate-node-cidrs=false).

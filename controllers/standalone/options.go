@@ -113,6 +113,9 @@ func (o *options) sections() (sections cliflag.NamedFlagSets) {
 
 // complete fills in what the command line leaves to the environment, and validates everything.
 func (o *options) complete(fs *pflag.FlagSet, getenv func(string) string) (err error) {
+	if !fs.Changed("leader-elect-resource-name") {
+		o.lockName = o.program.lease()
+	}
 	if fs.Changed("health-probe-address") {
 		fs.Lookup("webserver-bind-address").Changed = true // It is the same flag.
 	}

@@ -12,9 +12,11 @@ import (
 
 // program is what makes one program of this package differ from another.
 type program interface {
-	// name is the name of the program, and the default name of its Lease. describe is its help text.
+	// name is the name of the program, and describe is its help text.
 	name() string
 	describe() string
+	// lease is the name of the Lease if no flag says another one.
+	lease() string
 	// variables are the environment variables that stand for flags. If two variables of one flag are set, the first one wins.
 	variables() []variable
 	// addFlags adds the flags of the controllers, and validate returns what is wrong with their values.

@@ -201,8 +201,8 @@ func TestClusterIPAMRelease(t *testing.T) {
 			t.Errorf("after the %s (-want +installed):\n%s", step, diff)
 		}
 		all, err := crds.List(ctx, metav1.ListOptions{})
-		if err != nil || len(all.Items) != 9 {
-			t.Errorf("after the %s: %d CRDs, want 9: %v", step, len(all.Items), err)
+		if err != nil || len(all.Items) != 11 {
+			t.Errorf("after the %s: %d CRDs, want 11: %v", step, len(all.Items), err)
 		}
 		if o, err := crds.Get(ctx, "ipaddressclaims.ipam.cluster.x-k8s.io", metav1.GetOptions{}); err != nil || o.GetLabels()["cluster.x-k8s.io/provider"] != "cluster-api" || o.GetLabels()["app.kubernetes.io/managed-by"] == "Helm" {
 			t.Errorf("after the %s: the CRD of Cluster API has the labels %v: %v", step, o.GetLabels(), err)

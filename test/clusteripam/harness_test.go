@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -161,7 +162,7 @@ func (c *cluster) apply(paths ...string) {
 }
 
 func (c *cluster) of(resource schema.GroupVersionResource) dynamic.ResourceInterface {
-	if resource == globalPools || resource == instances {
+	if slices.Contains(clusterScoped, resource) {
 		return c.dynamic.Resource(resource)
 	}
 	return c.dynamic.Resource(resource).Namespace(namespace)

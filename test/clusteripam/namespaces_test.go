@@ -142,6 +142,11 @@ func (n *space) everything() string {
 		list, err := n.of(r).List(n.t.Context(), metav1.ListOptions{})
 		n.do("list "+kinds[r], err)
 		for _, object := range list.Items {
+			if r == pools { // Its condition names pools of other namespaces that share addresses with it.
+				unstructured.RemoveNestedField(object.Object, "status", "conditions")
+				object.SetManagedFields(nil)
+				object.SetResourceVersion("")
+			}
 			all = append(all, object.Object)
 		}
 	}

@@ -83,12 +83,18 @@ var rare = map[string][]permission{
 		{"ipam.cluster.x-k8s.io", "ipaddressclaims/finalizers", "update"},
 		{"ipam.cluster.x-k8s.io", "inclusterippools/finalizers", "update"},
 		{"ipam.cluster.x-k8s.io", "globalinclusterippools/finalizers", "update"},
+		{"ipam.cluster.x-k8s.io", "inclusterprefixpools/finalizers", "update"},
+		{"ipam.cluster.x-k8s.io", "globalinclusterprefixpools/finalizers", "update"},
 	},
 	"infoblox-ip-pool-controller": {
 		{"", "events", "patch"},
 		{"cluster.x-k8s.io", "clusters", "read"},
 		{"ipam.cluster.x-k8s.io", "ipaddressclaims/finalizers", "update"},
 		{"ipam.cluster.x-k8s.io", "infobloxippools/finalizers", "update"},
+		{"infrastructure.cluster.x-k8s.io", "metal3datas", "read"},
+		{"infrastructure.cluster.x-k8s.io", "metal3machines", "read"},
+		{"infrastructure.cluster.x-k8s.io", "vspheremachines", "read"},
+		{"infrastructure.cluster.x-k8s.io", "vspherevms", "read"},
 		{"ipam.cluster.x-k8s.io", "ipaddressclaims", "patch"},
 		{"ipam.cluster.x-k8s.io", "ipaddresses", "create"},
 		{"ipam.cluster.x-k8s.io", "ipaddresses", "patch"},
@@ -160,7 +166,9 @@ func (c *cluster) doEverything() {
 
 	// Addresses of both kinds of pools, and back.
 	c.create(globalPools, "g", `{spec: {addresses: [10.3.0.0/24], prefix: 24}}`)
-	for name, kind := range map[string]string{"c": "InClusterIPPool", "g": "GlobalInClusterIPPool"} {
+	c.create(prefixPools, "p", `{spec: {prefixes: ["fd00:1::/48"], allocationPrefixLength: 64}}`)
+	c.create(globalPrefixPools, "gp", `{spec: {prefixes: ["fd00:2::/48"], allocationPrefixLength: 64}}`)
+	for name, kind := range map[string]string{"c": "InClusterIPPool", "g": "GlobalInClusterIPPool", "p": "InClusterPrefixPool", "gp": "GlobalInClusterPrefixPool"} {
 		c.create(requests, name, `{spec: {poolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: `+kind+`, name: `+name+`}}}`)
 		c.until(requests, name, map[string]string{"status.addressRef.name": `"` + name + `"`})
 		c.delete(requests, name)

@@ -61,7 +61,7 @@ type history struct {
 }
 
 var networks = []struct{ kind, pool, first string }{
-	{"InClusterIPPool", "t/p", "10.0.0.1"}, {"InClusterIPPool", "u/p", "10.0.0.1"}, {"InClusterIPPool", "t/q.example.com", "10.0.0.1"}, {"GlobalInClusterIPPool", "p", "fd00::1"},
+	{"InClusterPrefixPool", "t/v6", "fd01::1"}, {"InClusterIPPool", "t/p", "10.0.0.1"}, {"InClusterIPPool", "u/p", "10.0.0.1"}, {"InClusterIPPool", "t/q.example.com", "10.0.0.1"}, {"GlobalInClusterIPPool", "p", "fd00::1"},
 }
 
 func newHistory(t *testing.T, seed uint64) *history {
@@ -115,6 +115,7 @@ func (h *history) logs() string {
 	for i := range texts {
 		texts[i] = "I1123 10:00:00.000000 1 controller.go:1] \"Started \xff\"\n"
 	}
+	texts[0] += `I1123 10:00:00.000000 1 claim.go:9] "Allocating an address" claim="t/ib" address="10.9.0.1" kind="InfobloxIPPool" pool="ib"` + "\n"
 	for _, i := range h.random.Perm(len(h.lines)) {
 		line := h.lines[i]
 		switch h.random.IntN(5) {
@@ -148,6 +149,7 @@ func (h *history) logs() string {
 func (h *history) restore() string {
 	const kubectl = `#!/bin/bash -e
 case "$*" in
+api-resources*--output=name) echo inclusterippools.ipam.cluster.x-k8s.io inclusterprefixpools.ipam.cluster.x-k8s.io | tr ' ' '\n' ;;
 api-resources*) echo 'ipaddresses ipam.cluster.x-k8s.io/v1beta2 true IPAddress' ;;
 create*) cat "${2#--filename=}" >> created ;;
 *InfobloxIPPool*) ;;
@@ -158,6 +160,7 @@ esac
 	h.write("namespaces", "t", "u")
 	h.write("inclusterippools", "t|InClusterIPPool|p|24|10.0.0.254", "u|InClusterIPPool|p|24|", "t|InClusterIPPool|q.example.com|24|10.0.0.253")
 	h.write("globalinclusterippools", "|GlobalInClusterIPPool|p|64|")
+	h.write("inclusterprefixpools", "t|InClusterPrefixPool|v6|64|")
 	var claims, addresses []string
 	for of, c := range h.backup {
 		deleted := ""
@@ -270,7 +273,7 @@ func nameOf(pool string) string { return pool[strings.Index(pool, "/")+1:] }
 
 func placeOf(a v1beta2.IPAddress) place {
 	pool := a.Spec.PoolRef.Name
-	if a.Spec.PoolRef.Kind == "InClusterIPPool" {
+	if strings.HasPrefix(a.Spec.PoolRef.Kind, "InCluster") {
 		pool = a.Namespace + "/" + pool
 	}
 	return place{a.Spec.PoolRef.Kind, pool, a.Spec.Address}

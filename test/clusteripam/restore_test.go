@@ -1,7 +1,6 @@
 package clusteripam
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"os/exec"
@@ -14,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// TestRestoredAddresses runs the commands of docs/operators/cluster-ipam.md, section "Restore etcd": addresses that were allocated after the backup
-// are not allocated a second time.
+// TestRestoredAddresses runs the commands of docs/operators/restore-etcd-cluster-ipam.md: addresses that were allocated after the backup are not
+// allocated a second time.
 func TestRestoredAddresses(t *testing.T) {
 	c := newCluster(t, alone)
 	c.apply(crds)
@@ -123,9 +122,9 @@ func TestRestoredAddresses(t *testing.T) {
 		t.Errorf("the commands do not say %q, or more than that:\n%s", deleteIt, output)
 	}
 	c.delete(requests, "before")
-	c.create(addresses, "infoblox", `{metadata: {annotations: {networking.x-k8s.io/infoblox-claim-uid: its-uid}},
+	c.create(addresses, "infoblox", `{metadata: {annotations: {networking.x-k8s.io/infoblox-owner: t/infoblox/its-uid}},
 		spec: {address: 10.9.0.5, prefix: 24, claimRef: {name: infoblox}, poolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: InfobloxIPPool, name: ib}}}`)
-	if output, ok := c.restore(logs); !ok || output != "t/infoblox 10.9.0.5 its-uid\n" {
+	if output, ok := c.restore(logs); !ok || output != "t/infoblox 10.9.0.5 t/infoblox/its-uid\n" {
 		t.Fatalf("run again, the commands end well: %t; only Infoblox's IPAddresses are to be listed:\n%s", ok, output)
 	}
 
@@ -165,14 +164,12 @@ func (c *cluster) restore(logs string) (output string, ok bool) {
 // runRestore runs the commands of the page in a directory. It returns what they say, and whether they end well.
 func runRestore(t *testing.T, dir string, env ...string) (output string, ok bool) {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/operators/cluster-ipam.md")
+	page, err := os.ReadFile("../../docs/operators/restore-etcd-cluster-ipam.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := bytes.Cut(page, []byte("\n## Restore etcd\n"))
-	section, _, _ = bytes.Cut(section, []byte("\n## "))
 	var script []byte
-	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(section, -1) {
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(page, -1) {
 		script = append(script, block[1]...)
 	}
 	if script == nil {

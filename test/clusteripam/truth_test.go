@@ -88,7 +88,7 @@ func TestMetricsAndDebugPages(t *testing.T) {
 			sample("writes_total", grids, `kind="IPAddress"`, `outcome="success"`, `verb="create"`): "1",
 		}
 		for _, name := range clusteripam.Names() {
-			want[sample("ready", name)], want[sample("panics_total", name)] = "1", "0"
+			want[sample("ready", name)] = "1"
 		}
 		var metrics string
 		err = controlplane.Eventually(t.Context(), patience, func(ctx context.Context) error {
@@ -116,8 +116,8 @@ func TestMetricsAndDebugPages(t *testing.T) {
 
 		// The debug pages show these objects, and neither they nor the metrics name a Secret.
 		for controller, paths := range map[string]map[string]string{
-			alloc: {"served.IPAddressClaim": `"ipam.cluster.x-k8s.io/v1beta2"`, "state.claims.0.name": `"a"`, "state.claims.0.address": `"10.0.0.1"`, "state.claims.0.state": `"Assigned"`,
-				"state.pools.0.name": `"g"`, "state.pools.0.waiting": "2", "state.pools.2.name": `"p"`, "state.pools.2.outOfRange": "1"},
+			alloc: {"served.IPAddressClaim": `"ipam.cluster.x-k8s.io/v1beta2"`, "state.pools.2.claims." + namespace + "/a": `"10.0.0.1"`,
+				"state.pools.0.pool": `"GlobalInClusterIPPool g"`, "state.pools.0.waiting": "2", "state.pools.2.pool": `"InClusterIPPool ` + namespace + `/p"`, "state.pools.2.outOfRange": "1"},
 			bind:  {"state.claims.0.name": `"bound"`, "state.claims.0.bound": "true", "state.claims.1.bound": "false", "state.claims.2.cluster": `"d"`},
 			gate:  {"state.clusterDeployments.0.name": `"d"`, "state.clusterDeployments.0.claim": `"no-server"`, "state.clusterDeployments.0.ready": "false"},
 			grids: {"state.Instances.i.Ready": "true", "state.Instances.missing.Ready": "false", "state.Addresses": "1", "state.Waiting." + namespace + "/y": `"PoolNotReady"`},

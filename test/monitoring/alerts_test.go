@@ -284,13 +284,6 @@ func TestAlerts(t *testing.T) {
 		"a controller was not ready for ten minutes": {
 			alert: "ClusterIPAMControllerNotReady", series: "cluster_ipam_ready{controller=\"c\"} 1 0x10 1x30", after: 30 * time.Minute,
 		},
-		"a controller of Cluster IPAM panicked": {
-			alert: "ClusterIPAMControllerPanicked", series: "cluster_ipam_panics_total{controller=\"c\",instance=\"x\"} 0x5 1x10", after: 8 * time.Minute,
-			want: []firing{{"controller": "c", "severity": "warning", "value": "1"}},
-		},
-		"a controller of Cluster IPAM panicked an hour ago": {
-			alert: "ClusterIPAMControllerPanicked", series: "cluster_ipam_panics_total{controller=\"c\",instance=\"x\"} 3x100", after: 90 * time.Minute,
-		},
 		"nobody leads Cluster IPAM": {
 			alert: "ClusterIPAMControllerAbsent", series: "cluster_ipam_ready{controller=\"c\"} 1x5 stale\nup{instance=\"x\"} 1x60", after: 22 * time.Minute,
 			want: []firing{{"severity": "critical", "value": "1"}},

@@ -15,7 +15,7 @@ import (
 var promQL = parser.NewParser(parser.Options{})
 
 // pages have tables of metrics.
-var pages = []string{"docs/operators/metrics.md", "docs/operators/cluster-ipam.md"}
+var pages = []string{"docs/operators/metrics.md"}
 
 // metric is a row of these tables.
 type metric struct {

@@ -10,8 +10,10 @@ var GroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha2"}
 
 // Kinds of this package.
 const (
-	KindInClusterIPPool       = "InClusterIPPool"
-	KindGlobalInClusterIPPool = "GlobalInClusterIPPool"
+	KindInClusterIPPool           = "InClusterIPPool"
+	KindGlobalInClusterIPPool     = "GlobalInClusterIPPool"
+	KindInClusterPrefixPool       = "InClusterPrefixPool"
+	KindGlobalInClusterPrefixPool = "GlobalInClusterPrefixPool"
 )
 
 // LabelManagedBy with the value ManagedBy on the CRD of a pool says that the CRD is ours: no other provider allocates from such pools.

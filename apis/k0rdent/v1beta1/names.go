@@ -42,6 +42,10 @@ const InlineClaimSuffix = "-ipam"
 // AnnotationInfobloxInstance on a ClusterIPAMClaim names the InfobloxInstance that gives its addresses.
 const AnnotationInfobloxInstance = "networking.x-k8s.io/infoblox-instance"
 
+// AnnotationConfirmPool on a ClusterIPAMClaim confirms that its pool, which has the addresses of spec.clusterNetwork, gets those of spec.nodeNetwork.
+// Its value is these addresses, as the pool gets them, joined by commas.
+const AnnotationConfirmPool = "networking.x-k8s.io/confirm-pool"
+
 // Condition types. The first two are k0rdent's.
 const (
 	// ConditionInvalidClaim on a ClusterIPAMClaim is True while its spec cannot be carried out. Without a problem it is absent.

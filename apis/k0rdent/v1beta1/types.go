@@ -12,6 +12,8 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:metadata:labels="app.kubernetes.io/managed-by=cluster-ipam-controller"
+// +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io="
+// +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io/move-hierarchy="
 // +kubebuilder:printcolumn:name="bound",type=string,JSONPath=`.status.bound`,description="true: the pool can give addresses"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since the creation of the claim"
 type ClusterIPAMClaim struct {
@@ -84,7 +86,7 @@ type AddressSpace struct {
 
 // ClusterIPAMClaimStatus is the observed state of a ClusterIPAMClaim.
 type ClusterIPAMClaimStatus struct {
-	// conditions are InvalidClaimCondition and IPAMProviderConditionError, each only while there is such a problem.
+	// conditions are InvalidClaimCondition, IPAMProviderConditionError, PoolWouldWiden and Warning, each only while there is such a problem.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -117,6 +119,8 @@ type ClusterIPAMClaimList struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:metadata:labels="app.kubernetes.io/managed-by=cluster-ipam-controller"
+// +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io="
+// +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io/move-hierarchy="
 // +kubebuilder:printcolumn:name="phase",type=string,JSONPath=`.status.phase`,description="Pending, or Bound: the pool can give addresses"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since the creation of the ClusterIPAM"
 type ClusterIPAM struct {
@@ -198,6 +202,8 @@ type ClusterIPAMList struct {
 // +kubebuilder:resource:shortName=clusterd;cld
 // +kubebuilder:subresource:status
 // +kubebuilder:metadata:labels="app.kubernetes.io/managed-by=cluster-ipam-controller"
+// +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io="
+// +kubebuilder:metadata:labels="clusterctl.cluster.x-k8s.io/move-hierarchy="
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the cluster is ready"
 // +kubebuilder:printcolumn:name="Services",type=string,JSONPath=`.status.conditions[?(@.type=="ServicesInReadyState")].message`,description="Number of ready services"
 // +kubebuilder:printcolumn:name="Template",type=string,JSONPath=`.spec.template`,description="Template of the cluster"

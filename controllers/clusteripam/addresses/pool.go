@@ -1,6 +1,7 @@
 package addresses
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -23,9 +24,22 @@ type Spec struct {
 	AllocateReserved bool
 }
 
-// Pool is the addresses that can be allocated from a Spec. It does not change. Its zero value has no addresses.
+// PrefixSpec is a pool of prefixes as a user describes it.
+type PrefixSpec struct {
+	// Prefixes are IPv6 CIDRs without host bits. They are cut into blocks of Length bits, 64 if it is zero, and a claim gets one of them.
+	Prefixes []string
+	Length   int
+	// Excluded is a list of addresses, ranges "first-last" and CIDRs. A block that has one of these addresses is not allocated.
+	Excluded []string
+	// Gateway is an address, or empty. It may be inside of a block.
+	Gateway string
+}
+
+// Pool is the blocks that can be allocated from a Spec or a PrefixSpec: single addresses, or prefixes of one length. It does not change. Its zero
+// value has none.
 type Pool struct {
-	spans  []span // merged
+	spans  []span // merged; each is cut into whole blocks
+	bits   int    // length of a block
 	subnet netip.Prefix
 	total  int
 }
@@ -49,12 +63,66 @@ func Compile(spec Spec) (*Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Pool{spans: without(all, merged(never)), subnet: subnet}
+	return poolOf(without(all, merged(never)), subnet.Addr().BitLen(), subnet), nil
+}
+
+func poolOf(spans []span, bits int, subnet netip.Prefix) *Pool {
+	p := &Pool{spans: spans, bits: bits, subnet: subnet}
 	for _, s := range p.spans {
-		p.total = plus(p.total, s.size())
+		p.total = plus(p.total, s.blocks(bits))
+	}
+	return p
+}
+
+// CompilePrefixes returns the pool that spec describes. An error says what is wrong with it and what to do.
+func CompilePrefixes(spec PrefixSpec) (*Pool, error) {
+	length := cmp.Or(spec.Length, 64)
+	switch gateway := addr(spec.Gateway); {
+	case length < 1 || length > 128:
+		return nil, fmt.Errorf("spec.allocationPrefixLength is %d. Write the length of the prefix of a claim, from 1 to 128", length)
+	case len(spec.Prefixes) == 0:
+		return nil, errors.New("spec.prefixes is empty. Add an IPv6 CIDR, such as fd00::/48")
+	case spec.Gateway != "" && !gateway.Is6():
+		return nil, fmt.Errorf("spec.gateway %q is not an IPv6 address. Write one, or leave it empty", spec.Gateway)
+	}
+	all := make([]span, 0, len(spec.Prefixes))
+	for _, entry := range spec.Prefixes {
+		p, err := prefixOf(entry, length)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, spanOf(p))
+	}
+	never, err := spansOf("excludedPrefixes", spec.Excluded)
+	if err != nil {
+		return nil, err
+	}
+	for i, s := range never {
+		if s.first.Is4() {
+			return nil, fmt.Errorf("spec.excludedPrefixes has %v, which is not IPv6. Remove it", s.first)
+		}
+		never[i] = span{block(s.first, length).Addr(), spanOf(block(s.last, length)).last}
+	}
+	return poolOf(without(merged(all), merged(never)), length, netip.Prefix{}), nil
+}
+
+// prefixOf parses an entry of spec.prefixes. Claims get prefixes of this length.
+func prefixOf(entry string, length int) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(entry)
+	switch {
+	case err != nil || !p.Addr().Is6() || p.Addr().Is4In6():
+		return p, fmt.Errorf("spec.prefixes: %q is not an IPv6 CIDR. Write one, such as fd00::/48", entry)
+	case p != p.Masked():
+		return p, fmt.Errorf("spec.prefixes: %q has host bits. Write %v", entry, p.Masked())
+	case p.Bits() > length:
+		return p, fmt.Errorf("spec.prefixes: %q is smaller than the prefix of a claim, which has the length %d. Write a larger one, or correct spec.allocationPrefixLength",
+			entry, length)
 	}
 	return p, nil
 }
+
+// block returns the block of this length that contains a.
+func block(a netip.Addr, bits int) netip.Prefix { return netip.PrefixFrom(a, bits).Masked() }
 
 // subnetOf returns the subnet of the lowest address. All others have to lie in it. all is merged and not empty.
 func subnetOf(all []span, length int) (netip.Prefix, error) {
@@ -119,22 +187,22 @@ func spansOf(field string, entries []string) ([]span, error) {
 	return merged(spans), nil
 }
 
-// Total is the number of addresses that can be allocated; math.MaxInt means that number or more.
+// Total is the number of blocks that can be allocated; math.MaxInt means that number or more.
 func (p *Pool) Total() int { return p.total }
 
-// Contains reports whether a can be allocated.
-func (p *Pool) Contains(a netip.Addr) bool {
-	_, ok := p.index(a)
-	return ok
+// Contains reports whether exactly this block can be allocated.
+func (p *Pool) Contains(b netip.Prefix) bool {
+	i := p.index(b.Addr())
+	return b.Bits() == p.bits && i < len(p.spans) && !b.Addr().Less(p.spans[i].first)
 }
 
-// index returns the index of the span that contains a.
-func (p *Pool) index(a netip.Addr) (int, bool) {
+// index returns the index of the first span that does not end before a. It may begin behind a.
+func (p *Pool) index(a netip.Addr) int {
 	i, _ := slices.BinarySearchFunc(p.spans, a, func(s span, a netip.Addr) int { return s.last.Compare(a) })
-	return i, i < len(p.spans) && !a.Less(p.spans[i].first)
+	return i
 }
 
-// Shared returns the lowest address that both pools can allocate. ok is false if there is none.
+// Shared returns the lowest address that both pools can allocate, alone or in a prefix. ok is false if there is none.
 func (p *Pool) Shared(o *Pool) (_ netip.Addr, ok bool) {
 	for i, j := 0, 0; i < len(p.spans) && j < len(o.spans); {
 		a, b := p.spans[i], o.spans[j]
@@ -154,20 +222,27 @@ func (p *Pool) Shared(o *Pool) (_ netip.Addr, ok bool) {
 
 // WithoutAddresses explains why no address of p can be allocated even if none is in use. It is empty if there is one.
 func (p *Pool) WithoutAddresses() string {
-	if p.total > 0 {
+	switch {
+	case p.total > 0:
 		return ""
+	case !p.subnet.IsValid():
+		return "no prefix can be allocated: every prefix of spec.prefixes has an address of spec.excludedPrefixes. Add prefixes"
 	}
 	return fmt.Sprintf("no address can be allocated: every address of spec.addresses is the gateway, is excluded, or is reserved in the subnet %v. "+
 		"Add addresses, or set spec.allocateReservedIPAddresses", p.subnet)
 }
 
-// size returns the number of addresses of s; math.MaxInt means that number or more.
-func (s span) size() int {
+// blocks returns the number of blocks in s, which consists of whole ones; math.MaxInt means that number or more.
+func (s span) blocks(size int) int {
 	a, b := s.first.As16(), s.last.As16()
-	var borrow uint64
 	low, borrow := bits.Sub64(be(b[8:]), be(a[8:]), 0)
 	high, _ := bits.Sub64(be(b[:8]), be(a[:8]), borrow)
-	if high > 0 || low >= math.MaxInt {
+	shift := s.first.BitLen() - size
+	if shift >= 64 {
+		high, low, shift = 0, high, shift-64
+	}
+	low = low>>shift | high<<(64-shift)
+	if high>>shift > 0 || low >= math.MaxInt {
 		return math.MaxInt
 	}
 	return int(low) + 1

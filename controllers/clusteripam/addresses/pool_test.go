@@ -72,13 +72,66 @@ func TestPool(t *testing.T) {
 			u.SetPool(p)
 			first := ""
 			if a, ok := u.Next(); ok {
-				first = a.String()
+				first = a.Addr().String()
 			}
 			if c := u.Counts(); c != (Counts{Total: tc.total, Free: tc.total}) || first != tc.first {
 				t.Errorf("%+v, first %q; want %d addresses, first %q", c, first, tc.total, tc.first)
 			}
 			if (p.WithoutAddresses() == "") != (tc.total > 0) {
 				t.Errorf("%d addresses and the explanation %q", tc.total, p.WithoutAddresses())
+			}
+		})
+	}
+}
+
+// What the same provider makes of prefix pools.
+func TestPrefixPool(t *testing.T) {
+	for name, tc := range map[string]struct {
+		PrefixSpec
+		total   int
+		first   string
+		refused string // a part of the error
+	}{
+		"the default length":             {PrefixSpec: PrefixSpec{Prefixes: list("fd00::/60")}, total: 16, first: "fd00::/64"},
+		"one prefix":                     {PrefixSpec: PrefixSpec{Prefixes: list("fd00::/64"), Gateway: "fd00::1"}, total: 1, first: "fd00::/64"},
+		"several, unordered":             {PrefixSpec: PrefixSpec{Prefixes: list("fd00:2::/55", "fd00:1::/56"), Length: 56}, total: 3, first: "fd00:1::/56"},
+		"overlapping":                    {PrefixSpec: PrefixSpec{Prefixes: list("fd00::/56", "fd00::/58")}, total: 256, first: "fd00::/64"},
+		"an excluded address":            {PrefixSpec: PrefixSpec{Prefixes: list("fd00::/62"), Excluded: list("fd00::7")}, total: 3, first: "fd00:0:0:1::/64"},
+		"an excluded range":              {PrefixSpec: PrefixSpec{Prefixes: list("fd00::/62"), Excluded: list("fd00:0:0:0:1::-fd00:0:0:2::")}, total: 1, first: "fd00:0:0:3::/64"},
+		"all excluded":                   {PrefixSpec: PrefixSpec{Prefixes: list("fd00::/62"), Excluded: list("::/0")}},
+		"single addresses":               {PrefixSpec: PrefixSpec{Prefixes: list("fd00::/126"), Length: 128, Gateway: "fd00::"}, total: 4, first: "fd00::/128"},
+		"everything, in halves":          {PrefixSpec: PrefixSpec{Prefixes: list("::/0"), Length: 1}, total: 2, first: "::/1"},
+		"a half":                         {PrefixSpec: PrefixSpec{Prefixes: list("8000::/1"), Length: 1}, total: 1, first: "8000::/1"},
+		"more than can be counted":       {PrefixSpec: PrefixSpec{Prefixes: list("::/0"), Length: 64}, total: math.MaxInt, first: "::/64"},
+		"the most that can be counted":   {PrefixSpec: PrefixSpec{Prefixes: list("::/0"), Length: 62}, total: 1 << 62, first: "::/62"},
+		"IPv4":                           {PrefixSpec: PrefixSpec{Prefixes: list("10.0.0.0/8")}, refused: "is not an IPv6 CIDR"},
+		"an address":                     {PrefixSpec: PrefixSpec{Prefixes: list("fd00::1")}, refused: "is not an IPv6 CIDR"},
+		"host bits":                      {PrefixSpec: PrefixSpec{Prefixes: list("fd00::1/60")}, refused: "Write fd00::/60"},
+		"smaller than what a claim gets": {PrefixSpec: PrefixSpec{Prefixes: list("fd00::/65")}, refused: "which has the length 64"},
+		"a length that is too long":      {PrefixSpec: PrefixSpec{Prefixes: list("fd00::/60"), Length: 129}, refused: "from 1 to 128"},
+		"no entry":                       {PrefixSpec: PrefixSpec{}, refused: "spec.prefixes is empty"},
+		"an IPv4 gateway":                {PrefixSpec: PrefixSpec{Prefixes: list("fd00::/60"), Gateway: "10.0.0.1"}, refused: "spec.gateway"},
+		"an IPv4 exclusion":              {PrefixSpec: PrefixSpec{Prefixes: list("fd00::/60"), Excluded: list("10.0.0.1")}, refused: "spec.excludedPrefixes has 10.0.0.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := CompilePrefixes(tc.PrefixSpec)
+			if err != nil || tc.refused != "" {
+				if tc.refused == "" || err == nil || !strings.Contains(err.Error(), tc.refused) {
+					t.Fatalf("error %v, want one with %q", err, tc.refused)
+				}
+				return
+			}
+			var u Usage
+			u.SetPool(p)
+			first := ""
+			if b, ok := u.Next(); ok {
+				first = b.String()
+			}
+			if c := u.Counts(); c != (Counts{Total: tc.total, Free: tc.total}) || first != tc.first {
+				t.Errorf("%+v, first %q; want %d prefixes, first %q", c, first, tc.total, tc.first)
+			}
+			if (p.WithoutAddresses() == "") != (tc.total > 0) {
+				t.Errorf("%d prefixes and the explanation %q", tc.total, p.WithoutAddresses())
 			}
 		})
 	}

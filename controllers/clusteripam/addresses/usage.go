@@ -8,117 +8,145 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 )
 
-// Usage knows which addresses are in use, and which address of a pool is free. The zero value is empty and has no pool. An address can be
-// in use several times; it is free again when it has been freed as often.
+// Usage knows which blocks are in use, and which block of a pool is free. The zero value is empty and has no pool. A block can be in use several times; it is
+// free again when it has been freed as often. Blocks in use can have any length: a block of the pool that overlaps one of them is not free.
 type Usage struct {
-	pool  *Pool // nil: no addresses
+	pool  *Pool // nil: no blocks
 	inUse ipam.PrefixSet
-	times map[netip.Addr]int
-	// used is, for each span of the pool, how many of its addresses are in use. full has the spans in which no address is free: span i as
-	// the IPv4 address with the number i, so that the set finds the first span that is not full.
-	used       []int
-	full       ipam.PrefixSet
-	outOfRange int
+	times map[netip.Prefix]int
+	// full has the spans of the pool in which no block is free: span i as the IPv4 address with the number i, so that the set finds the first span that is not full.
+	full ipam.PrefixSet
+	// taken is how many blocks of the pool are not free. It is not counted if the pool has too many.
+	taken, outOfRange int
 }
 
-// Counts are numbers of addresses; math.MaxInt means that number or more.
+// Counts are numbers of blocks; math.MaxInt means that number or more.
 type Counts struct {
-	// Total is how many addresses the pool has. Free of them are not in use.
+	// Total is how many blocks the pool has. Free of them overlap none that is in use.
 	Total, Free int
-	// Used is how many addresses are in use, and OutOfRange how many of those the pool does not have.
+	// Used is how many blocks are in use, and OutOfRange how many of those the pool does not have.
 	Used, OutOfRange int
 }
 
-// SetPool replaces the pool. Addresses in use stay in use.
+// SetPool replaces the pool. Blocks in use stay in use.
 func (u *Usage) SetPool(p *Pool) {
-	*u = Usage{pool: p, inUse: u.inUse, times: u.times}
-	if p != nil {
-		u.used = make([]int, len(p.spans))
-	}
-	for a := range u.times {
-		u.count(a, 1)
+	times := u.times
+	*u = Usage{pool: p}
+	for b, n := range times {
+		u.Use(b)
+		u.times[b] = n
 	}
 }
 
-// Use notes that a is in use once more. It reports whether it was not before. a must be valid and without a zone.
-func (u *Usage) Use(a netip.Addr) (first bool) {
+// Use notes that b is in use once more. It reports whether it was not before. b must be valid, masked and without a zone.
+func (u *Usage) Use(b netip.Prefix) (first bool) {
 	if u.times == nil {
-		u.times = map[netip.Addr]int{}
+		u.times = map[netip.Prefix]int{}
 	}
-	if u.times[a]++; u.times[a] > 1 {
+	if u.times[b]++; u.times[b] > 1 {
 		return false
 	}
-	u.inUse.Insert(single(a))
-	u.count(a, 1)
+	n := u.free(u.around(b))
+	u.inUse.Insert(b)
+	u.count(b, n, 1)
 	return true
 }
 
-// Free undoes one Use of a. It reports whether a is not in use any more.
-func (u *Usage) Free(a netip.Addr) (last bool) {
-	switch u.times[a] {
+// Free undoes one Use of b. It reports whether b is not in use any more.
+func (u *Usage) Free(b netip.Prefix) (last bool) {
+	switch u.times[b] {
 	case 0:
 		return false
 	case 1:
-		delete(u.times, a)
-		u.inUse.Remove(single(a))
-		u.count(a, -1)
+		delete(u.times, b)
+		u.inUse.Remove(b)
+		u.count(b, u.free(u.around(b)), -1)
 		return true
 	}
-	u.times[a]--
+	u.times[b]--
 	return false
 }
 
-// Times is how many times a is in use.
-func (u *Usage) Times(a netip.Addr) int { return u.times[a] }
-
-// Next returns the lowest free address of the pool. ok is false if there is none.
-func (u *Usage) Next() (_ netip.Addr, ok bool) {
-	if u.pool == nil || len(u.pool.spans) == 0 {
-		return netip.Addr{}, false
+// Next returns the lowest free block of the pool. ok is false if there is none.
+func (u *Usage) Next() (_ netip.Prefix, ok bool) {
+	if u.pool == nil {
+		return netip.Prefix{}, false
 	}
 	first, _ := u.full.NextFree(netip.PrefixFrom(netip.IPv4Unspecified(), 0), 32, netip.Addr{})
-	b := first.Addr().As4()
-	i := int(binary.BigEndian.Uint32(b[:]))
+	number := first.Addr().As4()
+	i := int(binary.BigEndian.Uint32(number[:]))
 	if i >= len(u.pool.spans) {
-		return netip.Addr{}, false
+		return netip.Prefix{}, false
 	}
-	from := u.pool.spans[i].first
-	everything, _ := from.Prefix(0)
-	free, ok := u.inUse.NextFree(everything, from.BitLen(), from) // in this span, because the span is not full
-	return free.Addr(), ok
+	return u.nextIn(u.pool.spans[i])
 }
 
-// Counts returns how many addresses there are, and how many are in use.
+// nextIn returns the lowest free block of a span.
+func (u *Usage) nextIn(s span) (_ netip.Prefix, ok bool) {
+	everything := netip.PrefixFrom(s.first, 0).Masked()
+	b, ok := u.inUse.NextFree(everything, u.pool.bits, s.first) // goes on at the lowest address if there is none up to the highest one
+	return b, ok && !b.Addr().Less(s.first) && !s.last.Less(b.Addr())
+}
+
+// Counts returns how many blocks there are, and how many are in use.
 func (u *Usage) Counts() Counts {
 	c := Counts{Used: len(u.times), OutOfRange: u.outOfRange}
-	if u.pool == nil {
-		return c
-	}
-	c.Total = u.pool.total
-	if c.Free = c.Total; c.Total < math.MaxInt {
-		c.Free -= c.Used - c.OutOfRange
+	if u.pool != nil {
+		c.Total, c.Free = u.pool.total, u.pool.total-u.taken
 	}
 	return c
 }
 
-// count counts a change of the number of addresses in use: by one, at a.
-func (u *Usage) count(a netip.Addr, change int) {
+// count notes that b is in use now, or is not any more, and that n blocks of the pool have become taken or free by that.
+func (u *Usage) count(b netip.Prefix, n, change int) {
+	if u.pool == nil || !u.pool.Contains(b) {
+		u.outOfRange += change
+	}
+	if u.pool == nil || n == 0 {
+		return
+	}
+	if u.pool.total < math.MaxInt {
+		u.taken += n * change
+	}
+	changed := spanOf(b)
+	for i := u.pool.index(changed.first); i < len(u.pool.spans) && !changed.last.Less(u.pool.spans[i].first); i++ {
+		number := single(netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, uint32(i)))))
+		_, open := u.nextIn(u.pool.spans[i])
+		switch full := u.full.Overlaps(number); {
+		case !open && !full:
+			u.full.Insert(number)
+		case open && full:
+			u.full.Remove(number)
+		}
+	}
+}
+
+// around returns the blocks of the pool that b overlaps, as one prefix.
+func (u *Usage) around(b netip.Prefix) netip.Prefix {
+	if u.pool == nil || b.Bits() < u.pool.bits || b.Addr().BitLen() < u.pool.bits {
+		return b
+	}
+	return block(b.Addr(), u.pool.bits)
+}
+
+// free returns how many free blocks of the pool lie in r, which is not smaller than a block.
+func (u *Usage) free(r netip.Prefix) int {
 	if u.pool == nil {
-		u.outOfRange += change
-		return
+		return 0
 	}
-	i, ok := u.pool.index(a)
-	if !ok {
-		u.outOfRange += change
-		return
+	s, i := spanOf(r), u.pool.index(r.Addr())
+	if i == len(u.pool.spans) || s.last.Less(u.pool.spans[i].first) {
+		return 0
 	}
-	size, number := u.pool.spans[i].size(), netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, uint32(i))))
-	if u.used[i] == size {
-		u.full.Remove(single(number))
+	inside := !s.first.Less(u.pool.spans[i].first) && !u.pool.spans[i].last.Less(s.last)
+	if inside && !u.inUse.Overlaps(r) {
+		return s.blocks(u.pool.bits)
 	}
-	if u.used[i] += change; u.used[i] == size {
-		u.full.Insert(single(number))
+	if _, any := u.inUse.NextFree(r, u.pool.bits, r.Addr()); !any || r.Bits() >= u.pool.bits {
+		return 0
 	}
+	lower := netip.PrefixFrom(r.Addr(), r.Bits()+1)
+	return plus(u.free(lower), u.free(netip.PrefixFrom(spanOf(lower).last.Next(), r.Bits()+1)))
 }
 
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

@@ -11,33 +11,35 @@ import (
 	"time"
 )
 
-// slow is a pool and its usage as a list of addresses that are looked at one by one.
+// slow is a pool and its usage as a list of blocks that are looked at one by one.
 type slow struct {
-	pool []netip.Addr
-	used map[netip.Addr]int
+	pool []netip.Prefix
+	used map[netip.Prefix]int
+}
+
+// each lists the addresses of entries.
+func each(entries []string) (as []netip.Addr) {
+	for _, e := range entries {
+		from, to, isRange := strings.Cut(e, "-")
+		if p, err := netip.ParsePrefix(e); err == nil {
+			for a := p.Masked().Addr(); p.Contains(a); a = a.Next() {
+				as = append(as, a)
+			}
+			continue
+		}
+		if !isRange {
+			to = from
+		}
+		for a := netip.MustParseAddr(from); a.IsValid() && a.Compare(netip.MustParseAddr(to)) <= 0; a = a.Next() {
+			as = append(as, a)
+		}
+	}
+	slices.SortFunc(as, netip.Addr.Compare)
+	return slices.Compact(as)
 }
 
 // slowPool lists the addresses of a small, valid spec. It shares no code with Compile.
-func slowPool(s Spec) (all []netip.Addr) {
-	each := func(entries []string) (as []netip.Addr) {
-		for _, e := range entries {
-			from, to, isRange := strings.Cut(e, "-")
-			if p, err := netip.ParsePrefix(e); err == nil {
-				for a := p.Masked().Addr(); p.Contains(a); a = a.Next() {
-					as = append(as, a)
-				}
-				continue
-			}
-			if !isRange {
-				to = from
-			}
-			for a := netip.MustParseAddr(from); a.IsValid() && a.Compare(netip.MustParseAddr(to)) <= 0; a = a.Next() {
-				as = append(as, a)
-			}
-		}
-		slices.SortFunc(as, netip.Addr.Compare)
-		return slices.Compact(as)
-	}
+func slowPool(s Spec) (all []netip.Prefix) {
 	addresses, excluded := each(s.Addresses), each(s.Excluded)
 	if !s.AllocateReserved {
 		subnet, _ := addresses[0].Prefix(s.Prefix)
@@ -50,34 +52,55 @@ func slowPool(s Spec) (all []netip.Addr) {
 	}
 	for _, a := range addresses {
 		if a.String() != s.Gateway && !slices.Contains(excluded, a) {
-			all = append(all, a)
+			all = append(all, single(a))
 		}
 	}
 	return all
 }
 
+// slowPrefixes lists the prefixes of a small, valid spec. It shares no code with CompilePrefixes.
+func slowPrefixes(s PrefixSpec) (all []netip.Prefix) {
+	excluded := each(s.Excluded)
+	for _, a := range each(s.Prefixes) {
+		p, _ := a.Prefix(s.Length)
+		if p.Addr() == a && !slices.ContainsFunc(excluded, p.Contains) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+func (s *slow) isFree(p netip.Prefix) bool {
+	for used := range s.used {
+		if used.Overlaps(p) {
+			return false
+		}
+	}
+	return true
+}
+
 func (s *slow) counts() (c Counts) {
 	c = Counts{Total: len(s.pool), Used: len(s.used)}
-	for a := range s.used {
-		if !slices.Contains(s.pool, a) {
+	for p := range s.used {
+		if !slices.Contains(s.pool, p) {
 			c.OutOfRange++
 		}
 	}
-	for _, a := range s.pool {
-		if s.used[a] == 0 {
+	for _, p := range s.pool {
+		if s.isFree(p) {
 			c.Free++
 		}
 	}
 	return c
 }
 
-func (s *slow) next() (netip.Addr, bool) {
-	for _, a := range s.pool {
-		if s.used[a] == 0 {
-			return a, true
+func (s *slow) next() (netip.Prefix, bool) {
+	for _, p := range s.pool {
+		if s.isFree(p) {
+			return p, true
 		}
 	}
-	return netip.Addr{}, false
+	return netip.Prefix{}, false
 }
 
 // dice return a number in [0, n), where 0 < n <= 256.
@@ -109,6 +132,27 @@ func (d dice) entry(family int) string {
 	return a.String() + "-" + b.String()
 }
 
+// block is an address, and sometimes a prefix that has it.
+func (d dice) block(family int) netip.Prefix {
+	a := d.addr(family)
+	if d(2) == 0 {
+		return single(a)
+	}
+	return block(a, a.BitLen()-d(6))
+}
+
+func (d dice) prefixSpec() (s PrefixSpec) {
+	s.Length = 124 + d(5)
+	for range 1 + d(3) {
+		a := d.addr(1)
+		s.Prefixes = append(s.Prefixes, block(a, s.Length-d(4)).String())
+	}
+	for range d(3) {
+		s.Excluded = append(s.Excluded, d.entry(1))
+	}
+	return s
+}
+
 func (d dice) spec() (s Spec) {
 	family := d(2)
 	for range 1 + d(4) {
@@ -128,7 +172,7 @@ func (d dice) spec() (s Spec) {
 // history makes random pools and uses, and compares every answer with that of the slow implementation.
 func history(t *testing.T, d dice, steps int) {
 	var u Usage
-	want := slow{used: map[netip.Addr]int{}}
+	want := slow{used: map[netip.Prefix]int{}}
 	var told []string
 	for range steps {
 		switch {
@@ -141,23 +185,32 @@ func history(t *testing.T, d dice, steps int) {
 			u.SetPool(p)
 			want.pool = slowPool(spec)
 			told = append(told, fmt.Sprintf("%+v", spec))
+		case d(12) == 0:
+			spec := d.prefixSpec()
+			p, err := CompilePrefixes(spec)
+			if err != nil {
+				t.Fatalf("%+v: %v", spec, err)
+			}
+			u.SetPool(p)
+			want.pool = slowPrefixes(spec)
+			told = append(told, fmt.Sprintf("%+v", spec))
 		case d(3) == 0:
-			a := d.addr(d(2))
-			last := u.Free(a)
-			if want.used[a]--; want.used[a] <= 0 {
-				delete(want.used, a)
+			b := d.block(d(2))
+			last := u.Free(b)
+			if want.used[b]--; want.used[b] <= 0 {
+				delete(want.used, b)
 			}
-			told = append(told, fmt.Sprintf("free %v: %t", a, last))
+			told = append(told, fmt.Sprintf("free %v: %t", b, last))
 		default:
-			a, ok := u.Next()
+			b, ok := u.Next()
 			if !ok || d(4) == 0 {
-				a = d.addr(d(2))
+				b = d.block(d(2))
 			}
-			want.used[a]++
-			if first := u.Use(a); first != (want.used[a] == 1) {
-				t.Fatalf("%v is in use for the first time: %t\n%s", a, first, strings.Join(told, "\n"))
+			want.used[b]++
+			if first := u.Use(b); first != (want.used[b] == 1) {
+				t.Fatalf("%v is in use for the first time: %t\n%s", b, first, strings.Join(told, "\n"))
 			}
-			told = append(told, fmt.Sprint("use ", a))
+			told = append(told, fmt.Sprint("use ", b))
 		}
 		if got, want := u.Counts(), want.counts(); got != want {
 			t.Fatalf("counts %+v, want %+v\n%s", got, want, strings.Join(told, "\n"))
@@ -264,7 +317,7 @@ func BenchmarkNext(b *testing.B) {
 			}
 			var u Usage
 			u.SetPool(p)
-			used := make([]netip.Addr, 60_000)
+			used := make([]netip.Prefix, 60_000)
 			for i := range used {
 				used[i], _ = u.Next()
 				u.Use(used[i])

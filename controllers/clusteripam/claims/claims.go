@@ -1,7 +1,10 @@
 package claims
 
 import (
+	"cmp"
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -11,185 +14,146 @@ import (
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
 	"github.com/multicidr/controller-manager/apis/k0rdent/v1beta1"
-	"github.com/multicidr/controller-manager/controllers/clusteripam/claims/binding"
-	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
 )
 
 // Name is the controller's name.
 const Name = "cluster-ipam-controller"
 
-// Config is the input of New. Of the shell's Config it needs the Client; Name, Lines and Logic are set by New.
+// Config is the input of New. Of the runner's Config it needs the Client; Name, Reads, Workers and New are set by New.
 type Config struct {
-	shell.Config
+	runner.Config
 	// Workers is how many claims are worked on concurrently.
 	Workers int
+	// Namespace has the claims that are worked on; empty means all.
+	Namespace string
 	// DefaultInstance is the InfobloxInstance for claims that name none; empty for none.
 	DefaultInstance string
 }
 
 // New returns the controller. It does no I/O.
-func New(cfg Config) (*shell.Controller, error) {
-	s := cfg.Config
-	s.Name = Name
-	s.Lines = []shell.Line{{Kind: shell.ClusterIPAMClaims, Workers: cfg.Workers}}
-	s.Logic = func(parts shell.Parts) shell.Logic { return NewLogic(parts, cfg.DefaultInstance) }
-	return shell.New(s)
+func New(cfg Config) (*runner.Controller, error) {
+	c := cfg.Config
+	c.Name, c.Workers = Name, map[*runner.Kind]int{runner.ClusterIPAMClaims: cfg.Workers}
+	c.Reads = []runner.Reads{
+		{Kind: runner.ClusterIPAMClaims, Namespace: cfg.Namespace}, {Kind: runner.ClusterIPAMs, Namespace: cfg.Namespace},
+		{Kind: runner.InClusterIPPools, Namespace: cfg.Namespace, Optional: true}, {Kind: runner.InfobloxIPPools, Namespace: cfg.Namespace, Optional: true},
+		{Kind: runner.InfobloxInstances, Optional: true},
+	}
+	c.New = func(t *runner.Term) runner.Logic { return newLogic(t, cfg.DefaultInstance) }
+	return runner.New(c)
 }
 
 type logic struct {
-	shell.Parts
+	*runner.Term
 	defaultInstance string
 
-	claims    *shell.Store[*v1beta1.ClusterIPAMClaim]
-	ipams     *shell.Store[*v1beta1.ClusterIPAM]
-	inCluster *shell.Store[*v1alpha2.InClusterIPPool]
-	infoblox  *shell.Store[*v1alpha1.InfobloxIPPool]
-	instances *shell.Store[*v1alpha1.InfobloxInstance]
+	claims    runner.Lister[*v1beta1.ClusterIPAMClaim]
+	ipams     runner.Lister[*v1beta1.ClusterIPAM]
+	inCluster runner.Lister[*v1alpha2.InClusterIPPool]
+	infoblox  runner.Lister[*v1alpha1.InfobloxIPPool]
+	instances runner.Lister[*v1alpha1.InfobloxInstance]
 
-	// waiting is since when a claim has waited to be bound. Guarded by the Lock.
+	// waiting is since when a claim has waited to be bound. Only observe uses it, which is not called concurrently.
 	waiting map[types.UID]time.Time
 }
 
-// NewLogic returns what the controller runs for one term. A simulation runs it, too.
-func NewLogic(parts shell.Parts, defaultInstance string) shell.Logic {
-	return &logic{
-		Parts:           parts,
-		defaultInstance: defaultInstance,
-		claims:          shell.NewStore[v1beta1.ClusterIPAMClaim](shell.Reads{Kind: shell.ClusterIPAMClaims}),
-		ipams:           shell.NewStore[v1beta1.ClusterIPAM](shell.Reads{Kind: shell.ClusterIPAMs}),
-		inCluster:       shell.NewStore[v1alpha2.InClusterIPPool](shell.Reads{Kind: shell.InClusterIPPools, Optional: true}),
-		infoblox:        shell.NewStore[v1alpha1.InfobloxIPPool](shell.Reads{Kind: shell.InfobloxIPPools, Optional: true}),
-		instances:       shell.NewStore[v1alpha1.InfobloxInstance](shell.Reads{Kind: shell.InfobloxInstances, Optional: true}),
-		waiting:         map[types.UID]time.Time{},
-	}
-}
-
-// Reads implements shell.Logic.
-func (l *logic) Reads() []shell.Source {
-	return []shell.Source{l.claims, l.ipams, l.inCluster, l.infoblox, l.instances}
-}
-
-// Fill implements shell.Logic.
-func (l *logic) Fill() {
-	for _, claim := range l.claims.List() {
-		l.observe(claim)
-		l.Queue.Add(shell.KeyOf(shell.ClusterIPAMClaims, claim))
-	}
-}
-
-// Heard implements shell.Logic.
-func (l *logic) Heard(c shell.Change) {
-	switch c.Kind {
-	case shell.InfobloxInstances:
+func newLogic(t *runner.Term, defaultInstance string) *logic {
+	l := &logic{Term: t, defaultInstance: defaultInstance, waiting: map[types.UID]time.Time{}}
+	l.claims = runner.Read(t, runner.ClusterIPAMClaims, l.observe)
+	l.ipams = runner.Read(t, runner.ClusterIPAMs, func(before, now *v1beta1.ClusterIPAM) { l.queue(cmp.Or(now, before)) })
+	l.inCluster = runner.Read(t, runner.InClusterIPPools, func(before, now *v1alpha2.InClusterIPPool) { l.queue(cmp.Or(now, before)) })
+	l.infoblox = runner.Read(t, runner.InfobloxIPPools, func(before, now *v1alpha1.InfobloxIPPool) { l.queue(cmp.Or(now, before)) })
+	l.instances = runner.Read(t, runner.InfobloxInstances, func(_, _ *v1alpha1.InfobloxInstance) {
 		for _, claim := range l.claims.List() {
 			if claim.Spec.Provider == v1beta1.ProviderInfoblox {
-				l.Queue.Add(shell.KeyOf(shell.ClusterIPAMClaims, claim))
+				l.queue(claim)
 			}
 		}
+	})
+	return l
+}
+
+// queue queues the claim that has the name of an object.
+func (l *logic) queue(object metav1.Object) {
+	l.Queue.Add(runner.KeyOf(runner.ClusterIPAMClaims, object))
+}
+
+// observe notes how long a claim waits, and queues it.
+func (l *logic) observe(before, now *v1beta1.ClusterIPAMClaim) {
+	if now == nil {
+		delete(l.waiting, before.UID)
 		return
-	case shell.ClusterIPAMClaims:
-		if c.Now == nil {
-			delete(l.waiting, c.Before.GetUID())
-		} else if claim, ok := c.Now.(*v1beta1.ClusterIPAMClaim); ok {
-			l.observe(claim)
-		}
 	}
-	l.Queue.Add(shell.KeyOf(shell.ClusterIPAMClaims, c.Object()))
-}
-
-// observe notes how long a claim waits.
-func (l *logic) observe(claim *v1beta1.ClusterIPAMClaim) {
-	since, waits := l.waiting[claim.UID]
+	since, waits := l.waiting[now.UID]
 	switch {
-	case claim.Status.Bound && waits:
-		l.Took(l.Now().Sub(since))
-		delete(l.waiting, claim.UID)
-	case !claim.Status.Bound && !waits:
-		l.waiting[claim.UID] = l.Now()
+	case now.Status.Bound && waits:
+		l.Took(time.Since(since))
+		delete(l.waiting, now.UID)
+	case !now.Status.Bound && !waits:
+		l.waiting[now.UID] = time.Now()
 	}
+	l.queue(now)
 }
 
-// Sync implements shell.Logic.
-func (l *logic) Sync(ctx context.Context, key shell.Key) error {
-	v, ok := l.view(key)
+// Reconcile implements runner.Logic.
+func (l *logic) Reconcile(ctx context.Context, key runner.Key) error {
+	claim, ok := l.claims.Get(key.Namespace, key.Name)
 	if !ok {
 		return nil
 	}
-	return Carry(ctx, l.Parts, func(refused string) []binding.Write {
-		v.Refused = refused
-		return binding.Decide(v)
-	})
-}
-
-// view collects what a decision about a claim depends on. ok is false if the claim is gone, or if something about it cannot be read, which
-// the shell reports.
-func (l *logic) view(key shell.Key) (v binding.View, ok bool) {
-	v = binding.View{DefaultInstance: l.defaultInstance, Now: metav1.NewTime(l.Now())}
-	l.Lock.With(func() {
-		if v.Claim, ok = l.claims.Get(key.Namespace, key.Name); !ok || l.claims.Broken(v.Claim) != nil {
-			ok = false
-			return
+	v := View{Claim: claim, DefaultInstance: l.defaultInstance, Now: metav1.Now()}
+	v.IPAM, _ = l.ipams.Get(key.Namespace, key.Name)
+	v.InCluster, _ = l.inCluster.Get(key.Namespace, key.Name)
+	v.Infoblox, _ = l.infoblox.Get(key.Namespace, key.Name)
+	if claim.Spec.Provider == v1beta1.ProviderInfoblox {
+		for _, instance := range l.instances.List() {
+			v.Instances = append(v.Instances, instance.Name)
 		}
-		var ipam, inCluster, infoblox bool
-		v.IPAM, ipam = ofClaim(l.ipams, key)
-		v.InCluster, inCluster = ofClaim(l.inCluster, key)
-		v.Infoblox, infoblox = ofClaim(l.infoblox, key)
-		ok = ipam && inCluster && infoblox
-		if v.Claim.Spec.Provider == v1beta1.ProviderInfoblox {
-			for _, instance := range l.instances.List() {
-				v.Instances = append(v.Instances, instance.Name)
-			}
-		}
-	})
-	for _, kind := range []*shell.Kind{shell.InClusterIPPools, shell.InfobloxIPPools} {
+		slices.Sort(v.Instances)
+	}
+	for _, kind := range []*runner.Kind{runner.InClusterIPPools, runner.InfobloxIPPools} {
 		if _, served := l.Served(kind); !served {
-			v.NotInstalled = append(v.NotInstalled, kind.Name)
+			v.NotInstalled = append(v.NotInstalled, kind)
 		}
 	}
-	return v, ok
+	return Carry(ctx, l.Term, func(refused string) []Write {
+		v.Refused = refused
+		return Decide(v)
+	})
 }
 
-// ofClaim returns the object that has the name of a claim; nil if there is none. ok is false if it cannot be read: to take it for missing would
-// be to create it anew.
-func ofClaim[T metav1.Object](store *shell.Store[T], key shell.Key) (object T, ok bool) {
-	object, found := store.Get(key.Namespace, key.Name)
-	return object, !found || store.Broken(object) == nil
-}
-
-// shownClaim is a claim on the debug page.
-type shownClaim struct {
-	Namespace string            `json:"namespace"`
-	Name      string            `json:"name"`
-	Provider  string            `json:"provider"`
-	Cluster   string            `json:"cluster,omitempty"`
-	Bound     bool              `json:"bound"`
-	Problems  map[string]string `json:"problems,omitempty"` // messages of conditions, by type
-}
-
-// Show implements shell.Logic.
+// Show implements runner.Logic.
 func (l *logic) Show() any {
-	shown := []shownClaim{}
-	for _, claim := range l.claims.List() {
-		s := shownClaim{Namespace: claim.Namespace, Name: claim.Name, Provider: claim.Spec.Provider, Cluster: binding.Cluster(claim), Bound: claim.Status.Bound, Problems: map[string]string{}}
+	shown := []map[string]any{}
+	all := l.claims.List()
+	slices.SortFunc(all, func(a, b *v1beta1.ClusterIPAMClaim) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	for _, claim := range all {
+		ipam, _ := l.ipams.Get(claim.Namespace, claim.Name)
+		problems := map[string]string{}
 		for _, c := range claim.Status.Conditions {
-			if c.Status == metav1.ConditionTrue && c.Type != binding.ConditionBoundToCluster {
-				s.Problems[c.Type] = c.Message
-			}
+			problems[c.Type] = c.Message
 		}
-		shown = append(shown, s)
+		shown = append(shown, map[string]any{"namespace": claim.Namespace, "name": claim.Name, "provider": claim.Spec.Provider, "cluster": Cluster(claim, ipam),
+			"bound": claim.Status.Bound, "problems": problems})
 	}
 	return map[string]any{"claims": shown}
 }
 
-// Figures implements shell.Logic.
-func (l *logic) Figures() shell.Figures {
-	f := shell.Figures{Waiting: map[string]int{}}
+// Figures implements runner.Logic.
+func (l *logic) Figures() runner.Figures {
+	f := runner.Figures{Waiting: map[string]int{}}
 	for _, claim := range l.claims.List() {
+		if ipam, _ := l.ipams.Get(claim.Namespace, claim.Name); Owned(ipam, claim) {
+			f.IPAMs = append(f.IPAMs, runner.IPAMFigures{Namespace: claim.Namespace, Name: claim.Name, Bound: claim.Status.Bound})
+		}
 		if claim.Status.Bound {
 			f.Bound++
 			continue
 		}
-		reason := binding.ReasonPoolNotReady
+		reason := ReasonPoolNotReady
 		for _, kind := range []string{v1beta1.ConditionProviderError, v1beta1.ConditionInvalidClaim} {
 			if c := meta.FindStatusCondition(claim.Status.Conditions, kind); c != nil {
 				reason = c.Reason

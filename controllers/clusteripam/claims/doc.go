@@ -1,5 +1,23 @@
-// Package claims runs cluster-ipam-controller: it gives every ClusterIPAMClaim a ClusterIPAM and a pool, and reports when the pool can give
-// addresses. Package binding decides; this package reads and writes.
+// Package claims runs cluster-ipam-controller: it gives every ClusterIPAMClaim a ClusterIPAM and a pool with its name, and reports when the pool
+// can give addresses.
 //
-// The key of all work is the claim. A ClusterIPAM and a pool have the name of their claim, so an event about one of them queues that claim.
+//	ClusterIPAMClaim c ──► ClusterIPAM c ──► InClusterIPPool c or InfobloxIPPool c
+//	       ▲ bound             ▲ phase, providerData      │
+//	       └───────────────────┴──────────────────────────┘ the pool can give addresses
+//
+// Decide looks at everything and returns the writes that are missing. It makes no calls. It returns no writes if all is well, and would return the same
+// after a restart. It never returns two writes of one object, because the second one needs the version that the first one makes.
+//
+// Names are no proof of ownership: another program or user may have created an object with the name of the claim.
+//
+//   - A ClusterIPAM belongs to the claim whose UID is that of its controller owner reference. One without a controller is adopted if it names
+//     this claim or none. Any other is left alone, and the claim is not bound.
+//   - A pool belongs to the claim whose UID is in its owner references. One that belongs to no claim is adopted only if it says already what
+//     the claim says: to write the addresses of the claim into an unrelated pool could take addresses from under its users.
+//
+// Of a pool only the addresses, the prefix and the gateway are written (of an InfobloxIPPool the instance and the subnets). What users add, such as
+// excludedAddresses, stays.
+//
+// The first spec.cluster of a claim is recorded on its ClusterIPAM. The API server allows to remove the field and to set it anew; the record does
+// not follow.
 package claims

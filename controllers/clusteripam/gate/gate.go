@@ -1,7 +1,9 @@
 package gate
 
 import (
+	"cmp"
 	"context"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -10,196 +12,149 @@ import (
 
 	"github.com/multicidr/controller-manager/apis/k0rdent/v1beta1"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/claims"
-	"github.com/multicidr/controller-manager/controllers/clusteripam/claims/binding"
-	"github.com/multicidr/controller-manager/controllers/clusteripam/gate/opening"
-	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
 )
 
 // Name is the controller's name.
 const Name = "cluster-deployment-ipam-controller"
 
-// Config is the input of New. Of the shell's Config it needs the Client; Name, Lines and Logic are set by New.
+// Config is the input of New. Of the runner's Config it needs the Client; Name, Reads, Workers and New are set by New.
 type Config struct {
-	shell.Config
+	runner.Config
 	// Workers is how many ClusterDeployments are worked on concurrently.
 	Workers int
+	// Namespace has the ClusterDeployments that are worked on; empty means all.
+	Namespace string
 }
 
 // New returns the controller. It does no I/O.
-func New(cfg Config) (*shell.Controller, error) {
-	s := cfg.Config
-	s.Name = Name
-	s.Lines = []shell.Line{{Kind: shell.ClusterDeployments, Workers: cfg.Workers}}
-	s.Logic = func(parts shell.Parts) shell.Logic { return newLogic(parts) }
-	return shell.New(s)
+func New(cfg Config) (*runner.Controller, error) {
+	c := cfg.Config
+	c.Name, c.Workers = Name, map[*runner.Kind]int{runner.ClusterDeployments: cfg.Workers}
+	for _, kind := range []*runner.Kind{runner.ClusterDeployments, runner.ClusterIPAMClaims, runner.ClusterIPAMs} {
+		c.Reads = append(c.Reads, runner.Reads{Kind: kind, Namespace: cfg.Namespace})
+	}
+	c.New = func(t *runner.Term) runner.Logic { return newLogic(t) }
+	return runner.New(c)
 }
 
 type logic struct {
-	shell.Parts
+	*runner.Term
 
-	deployments *shell.Store[*v1beta1.ClusterDeployment]
-	claims      *shell.Store[*v1beta1.ClusterIPAMClaim]
-	ipams       *shell.Store[*v1beta1.ClusterIPAM]
+	deployments runner.Lister[*v1beta1.ClusterDeployment]
+	claims      runner.Lister[*v1beta1.ClusterIPAMClaim]
+	ipams       runner.Lister[*v1beta1.ClusterIPAM]
 
-	// The Lock guards these. claimOf is the claim of each ClusterDeployment that has one, and users are the reverse.
-	claimOf map[types.NamespacedName]types.NamespacedName
-	users   map[types.NamespacedName]map[types.NamespacedName]bool
-	// waiting is since when a ClusterDeployment has waited for its addresses.
+	// waiting is since when a ClusterDeployment has waited for its addresses. Only observe uses it, which is not called concurrently.
 	waiting map[types.UID]time.Time
+
+	mu sync.Mutex
+	// users are the ClusterDeployments of each claim. Guarded by mu.
+	users map[types.NamespacedName]map[runner.Key]bool
 }
 
-func newLogic(parts shell.Parts) *logic {
-	return &logic{
-		Parts:       parts,
-		deployments: shell.NewStore[v1beta1.ClusterDeployment](shell.Reads{Kind: shell.ClusterDeployments}),
-		claims:      shell.NewStore[v1beta1.ClusterIPAMClaim](shell.Reads{Kind: shell.ClusterIPAMClaims}),
-		ipams:       shell.NewStore[v1beta1.ClusterIPAM](shell.Reads{Kind: shell.ClusterIPAMs}),
-		claimOf:     map[types.NamespacedName]types.NamespacedName{},
-		users:       map[types.NamespacedName]map[types.NamespacedName]bool{},
-		waiting:     map[types.UID]time.Time{},
+func newLogic(t *runner.Term) *logic {
+	l := &logic{Term: t, waiting: map[types.UID]time.Time{}, users: map[types.NamespacedName]map[runner.Key]bool{}}
+	l.deployments = runner.Read(t, runner.ClusterDeployments, l.observe)
+	l.claims = runner.Read(t, runner.ClusterIPAMClaims, func(before, now *v1beta1.ClusterIPAMClaim) { l.wake(cmp.Or(now, before)) })
+	l.ipams = runner.Read(t, runner.ClusterIPAMs, func(before, now *v1beta1.ClusterIPAM) { l.wake(cmp.Or(now, before)) })
+	return l
+}
+
+// wake queues the ClusterDeployments of the claim that has the name of an object.
+func (l *logic) wake(object metav1.Object) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for user := range l.users[types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}] {
+		l.Queue.Add(user)
 	}
 }
 
-// Reads implements shell.Logic.
-func (l *logic) Reads() []shell.Source { return []shell.Source{l.deployments, l.claims, l.ipams} }
-
-// Fill implements shell.Logic.
-func (l *logic) Fill() {
-	for _, d := range l.deployments.List() {
-		l.observe(nameOf(d), d)
-		l.Queue.Add(shell.KeyOf(shell.ClusterDeployments, d))
-	}
-}
-
-// Heard implements shell.Logic.
-func (l *logic) Heard(c shell.Change) {
-	if c.Kind != shell.ClusterDeployments {
-		for user := range l.users[nameOf(c.Object())] {
-			l.Queue.Add(shell.Key{Kind: shell.ClusterDeployments, Namespace: user.Namespace, Name: user.Name})
-		}
-		return
-	}
-	if c.Now == nil {
-		delete(l.waiting, c.Before.GetUID())
-		l.observe(nameOf(c.Before), nil)
-	} else if d, ok := c.Now.(*v1beta1.ClusterDeployment); ok {
-		l.observe(nameOf(d), d)
-		l.Queue.Add(shell.KeyOf(shell.ClusterDeployments, d))
-	}
-}
-
-// observe notes which claim a ClusterDeployment has, and how long it waits; nil for one that is gone.
-func (l *logic) observe(name types.NamespacedName, d *v1beta1.ClusterDeployment) {
-	if claim, ok := l.claimOf[name]; ok {
-		delete(l.claimOf, name)
-		if delete(l.users[claim], name); len(l.users[claim]) == 0 {
+// observe notes which claim a ClusterDeployment has, and how long it waits, and queues it.
+func (l *logic) observe(before, now *v1beta1.ClusterDeployment) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if before != nil {
+		claim, key := l.keys(before)
+		delete(l.users[claim], key)
+		if len(l.users[claim]) == 0 {
 			delete(l.users, claim)
 		}
 	}
-	if d == nil {
+	if now == nil {
+		delete(l.waiting, before.UID)
 		return
 	}
-	claimName, _ := opening.ClaimName(d)
-	if claimName == "" {
-		delete(l.waiting, d.UID)
-		return
-	}
-	claim := types.NamespacedName{Namespace: d.Namespace, Name: claimName}
-	l.claimOf[name] = claim
+	claim, key := l.keys(now)
 	if l.users[claim] == nil {
-		l.users[claim] = map[types.NamespacedName]bool{}
+		l.users[claim] = map[runner.Key]bool{}
 	}
-	l.users[claim][name] = true
-
-	since, waits := l.waiting[d.UID]
-	switch ready := meta.IsStatusConditionTrue(d.Status.Conditions, v1beta1.ConditionIPAMReady); {
+	l.users[claim][key] = true
+	since, waits := l.waiting[now.UID]
+	switch ready := meta.IsStatusConditionTrue(now.Status.Conditions, v1beta1.ConditionIPAMReady); {
 	case ready && waits:
-		l.Took(l.Now().Sub(since))
-		delete(l.waiting, d.UID)
+		l.Took(time.Since(since))
+		delete(l.waiting, now.UID)
+	case claim.Name == "":
+		delete(l.waiting, now.UID)
 	case !ready && !waits:
-		l.waiting[d.UID] = l.Now()
+		l.waiting[now.UID] = time.Now()
 	}
+	l.Queue.Add(key)
 }
 
-func nameOf(o metav1.Object) types.NamespacedName {
-	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+// keys are the name of the claim of a ClusterDeployment, and its own key.
+func (l *logic) keys(d *v1beta1.ClusterDeployment) (claim types.NamespacedName, key runner.Key) {
+	name, _ := ClaimName(d)
+	return types.NamespacedName{Namespace: d.Namespace, Name: name}, runner.KeyOf(runner.ClusterDeployments, d)
 }
 
-// Sync implements shell.Logic.
-func (l *logic) Sync(ctx context.Context, key shell.Key) error {
-	v, ok := l.view(key)
+// Reconcile implements runner.Logic.
+func (l *logic) Reconcile(ctx context.Context, key runner.Key) error {
+	d, ok := l.deployments.Get(key.Namespace, key.Name)
 	if !ok {
 		return nil
 	}
-	return claims.Carry(ctx, l.Parts, func(refused string) []binding.Write {
+	v := View{Deployment: d, Now: metav1.Now()}
+	name, _ := ClaimName(d)
+	v.Claim, _ = l.claims.Get(key.Namespace, name)
+	v.IPAM, _ = l.ipams.Get(key.Namespace, name)
+	return claims.Carry(ctx, l.Term, func(refused string) []claims.Write {
 		v.Refused = refused
-		return opening.Decide(v)
+		return Decide(v)
 	})
 }
 
-// view collects what a decision about a ClusterDeployment depends on. ok is false if it is gone, or if something about it cannot be read,
-// which the shell reports.
-func (l *logic) view(key shell.Key) (v opening.View, ok bool) {
-	v.Now = metav1.NewTime(l.Now())
-	l.Lock.With(func() {
-		if v.Deployment, ok = l.deployments.Get(key.Namespace, key.Name); !ok || l.deployments.Broken(v.Deployment) != nil {
-			ok = false
-			return
-		}
-		name, _ := opening.ClaimName(v.Deployment)
-		var found bool
-		if v.Claim, found = l.claims.Get(key.Namespace, name); found {
-			ok = ok && l.claims.Broken(v.Claim) == nil
-		}
-		if v.IPAM, found = l.ipams.Get(key.Namespace, name); found {
-			ok = ok && l.ipams.Broken(v.IPAM) == nil
-		}
-	})
-	return v, ok
-}
-
-// shownDeployment is a ClusterDeployment on the debug page.
-type shownDeployment struct {
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-	Claim     string `json:"claim"`
-	Ready     bool   `json:"ready"`
-	Message   string `json:"message,omitempty"`
-}
-
-// Show implements shell.Logic.
+// Show implements runner.Logic.
 func (l *logic) Show() any {
-	shown := []shownDeployment{}
-	l.each(func(d *v1beta1.ClusterDeployment, claim string, c *metav1.Condition) {
-		shown = append(shown, shownDeployment{d.Namespace, d.Name, claim, c.Status == metav1.ConditionTrue, c.Message})
-	})
+	shown := []map[string]any{}
+	for d, c := range l.all() {
+		claim, _ := ClaimName(d)
+		shown = append(shown, map[string]any{"namespace": d.Namespace, "name": d.Name, "claim": claim, "ready": c.Status == metav1.ConditionTrue, "message": c.Message})
+	}
 	return map[string]any{"clusterDeployments": shown}
 }
 
-// Figures implements shell.Logic.
-func (l *logic) Figures() shell.Figures {
-	f := shell.Figures{Waiting: map[string]int{}}
-	l.each(func(_ *v1beta1.ClusterDeployment, _ string, c *metav1.Condition) {
+// Figures implements runner.Logic.
+func (l *logic) Figures() runner.Figures {
+	f := runner.Figures{Waiting: map[string]int{}}
+	for _, c := range l.all() {
 		if c.Status == metav1.ConditionTrue {
 			f.Bound++
 		} else {
 			f.Waiting[c.Reason]++
 		}
-	})
+	}
 	return f
 }
 
-// each calls f with every ClusterDeployment that has a claim, and with its condition.
-func (l *logic) each(f func(d *v1beta1.ClusterDeployment, claim string, c *metav1.Condition)) {
+// all are the ClusterDeployments that have a claim, and their conditions.
+func (l *logic) all() map[*v1beta1.ClusterDeployment]*metav1.Condition {
+	all := map[*v1beta1.ClusterDeployment]*metav1.Condition{}
 	for _, d := range l.deployments.List() {
-		claim, _ := opening.ClaimName(d)
-		if claim == "" {
-			continue
+		if claim, _ := ClaimName(d); claim != "" {
+			all[d] = cmp.Or(meta.FindStatusCondition(d.Status.Conditions, v1beta1.ConditionIPAMReady), &metav1.Condition{Reason: ReasonClaimNotBound})
 		}
-		c := meta.FindStatusCondition(d.Status.Conditions, v1beta1.ConditionIPAMReady)
-		if c == nil {
-			c = &metav1.Condition{Status: metav1.ConditionUnknown, Reason: opening.ReasonClaimNotBound}
-		}
-		f(d, claim, c)
 	}
+	return all
 }

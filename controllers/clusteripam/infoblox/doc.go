@@ -1,21 +1,18 @@
 // Package infoblox gives IPAddressClaims addresses from an Infoblox: the infoblox-ip-pool-controller.
 //
-// Infoblox chooses an address, in one atomic step, when it creates a host record. What belongs to whom is decided by package host, from what package
-// known has noted about claims, IPAddresses and pools. Requests are sent by package wapi, and package wapitest is an Infoblox for tests. The path of one
-// claim:
+// Infoblox chooses an address, in one atomic step, when it creates a host record. Which record and which address are a claim's is decided in record.go, from what
+// Infoblox has; package contract does everything that claims of all providers have in common, and package wapi sends the requests. The path of one claim:
 //
-//  1. An InfobloxInstance is checked when it, its Secret or the time of the last check changes (instance.go). Then its InfobloxIPPools are
-//     (pool.go), and then the claims that wait for them go on.
-//  2. Before anything is sent to Infoblox, the claim gets its finalizer, the name of its host record and where that is (prepare). Whatever
-//     becomes of the pool or of this process, the record can be found again.
-//  3. The host records of that name are read. The claim's own has its UID in the comment. If there is none, it is created (obtain).
-//  4. The address that Infoblox has chosen is written into an IPAddress, unless another IPAddress has it (create).
-//  5. When the claim is deleted, the address goes from Infoblox first, then the IPAddress, then the claim's finalizer (release.go).
+//  1. An InfobloxInstance is checked when it, its Secret or the time of the last check changes (instance.go). Then its InfobloxIPPools are (pool.go),
+//     and then the claims that wait for them go on.
+//  2. Prepare chooses the host record, which stays until the claim goes: its name and place are written to the claim before anything is written to Infoblox.
+//  3. Allocate reads the records of that name. The claim's own has its token in the comment. If there is none, it is created.
+//  4. The address is written to the claim, then to an IPAddress.
+//  5. When the claim is deleted, the IPAddress goes, and then Release removes the address and the token from the record, which goes with its last address.
 //
-// A write whose answer is lost may have been carried out, and may still be. A second create of the same name is refused by Infoblox, so it is sent
-// at once. Everything else, and the end of a release, waits until the lost write is over (settles). So does a create after a lost update or delete:
-// the new record would have the same reference.
+// The token is the UID that the claim had first, and moves with it. A record with the token of a claim that was moved here, or put back, is found again.
 //
-// One claim at a time works on the host records of a name (claimRecord). Writes to Infoblox pass the fence of the leader Lease like those to the API
-// server.
+// A write whose answer is lost may have been carried out, and may still be: for 15 seconds after it nothing is sent about records of that name, and nothing
+// that they say is used (work). The same holds for what an earlier process, or another cluster, may have sent: see claimShown. Writes to Infoblox pass the fence of the leader
+// Lease like those to the API server.
 package infoblox

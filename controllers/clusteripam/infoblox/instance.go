@@ -6,14 +6,20 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
-	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/known"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/contract"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
-	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
 	"github.com/multicidr/controller-manager/controllers/text"
+)
+
+const (
+	// checkEvery is how often an Infoblox is asked whether everything is still there, and checkFailed how often if it is not.
+	checkEvery  = time.Minute
+	checkFailed = 10 * time.Second
 )
 
 // verdict is what a check has shown. It holds for the inputs that it was made from.
@@ -36,6 +42,11 @@ func (v *verdict) every() time.Duration {
 	return checkFailed
 }
 
+// checkLater queues an object for its next check. It is called after every look: a queue keeps only the earliest time of a key, so a retry takes the place of it.
+func (l *logic) checkLater(key runner.Key, v verdict) {
+	l.term.Queue.AddAfter(key, time.Until(v.checked.Add(v.every())))
+}
+
 func notReady(reason, format string, args ...any) verdict {
 	return verdict{reason: reason, message: text.Cut(fmt.Sprintf(format, args...), text.MaxCondition)}
 }
@@ -52,63 +63,76 @@ func (v *verdict) condition(generation int64) metav1.Condition {
 // server is an Infoblox.
 type server struct {
 	verdict
-	client WAPI // nil as long as there is none
-	// networkView and dnsView are those of pools that name none. dnsView is empty if the InfobloxInstance names none, either.
-	networkView, dnsView string
-	change               int // the last one of what pools have to know
+	client *client // nil as long as there is none
+	change int     // the last one of what pools have to know
+}
+
+func (l *logic) instanceChanged(before, now *v1alpha1.InfobloxInstance) {
+	if now == nil {
+		now = before
+	}
+	l.term.Queue.Add(runner.KeyOf(runner.InfobloxInstances, now))
+}
+
+func (l *logic) secretChanged(before, now *corev1.Secret) {
+	if now == nil {
+		now = before
+	}
+	for _, i := range l.instances.List() {
+		if i.Spec.CredentialsSecretRef.Name == now.Name {
+			l.term.Queue.Add(runner.KeyOf(runner.InfobloxInstances, i))
+		}
+	}
 }
 
 // syncInstance checks whether an Infoblox answers and has its views, and says so in the status.
-func (l *logic) syncInstance(ctx context.Context, key shell.Key) error {
-	var instance *v1alpha1.InfobloxInstance
-	var s *server
-	var config wapi.Config
-	var inputs string
-	var problem verdict
-	check := false
-	l.Lock.With(func() {
-		var ok bool
-		if instance, ok = l.Instances.Get("", key.Name); !ok {
-			l.forgetServer(key.Name)
-			return
-		}
-		config, inputs, problem = l.configOf(instance)
-		if s = l.servers[key.Name]; s == nil {
-			s = &server{}
-		}
-		check = s.due(inputs, l.Now())
-	})
-	if instance == nil {
+func (l *logic) syncInstance(ctx context.Context, name string) error {
+	instance, ok := l.instances.Get("", name)
+	if !ok {
+		l.forgetServer(name)
 		return nil
 	}
-	if check {
-		client, v := l.client(config, problem, s, inputs)
-		if client != nil {
-			v = checkServer(ctx, client, instance)
-		}
-		l.Lock.With(func() { l.noteServer(instance, s, client, v, inputs) })
+	config, inputs, problem := l.configOf(instance)
+	l.mu.Lock()
+	s := l.servers[name]
+	if s == nil {
+		s = &server{}
 	}
-	return l.say(ctx, shell.InfobloxInstances, instance, instance.Status.Conditions, s.condition(instance.Generation))
+	v, usable, due := s.verdict, s.client, s.due(inputs, time.Now())
+	l.mu.Unlock()
+	if due {
+		if !v.ready || v.inputs != inputs { // The CA file, too, may have been renewed or corrected.
+			usable, v = l.connectTo(config, problem)
+		}
+		if usable != nil {
+			v = checkServer(ctx, *usable, instance)
+		}
+		v.inputs, v.checked = inputs, time.Now()
+		l.noteServer(instance, s, usable, v)
+	}
+	l.checkLater(runner.KeyOf(runner.InfobloxInstances, instance), v)
+	return l.say(ctx, runner.InfobloxInstances, instance, instance.Status.Conditions, v.condition(instance.Generation))
 }
 
 // noteServer notes what a check has shown, and lets the pools know if it matters to them.
-func (l *logic) noteServer(instance *v1alpha1.InfobloxInstance, s *server, client WAPI, v verdict, inputs string) {
-	networkView, dnsView := cmp.Or(instance.Spec.DefaultNetworkView, "default"), instance.Spec.DefaultDNSView
-	if s.client != client || s.ready != v.ready || s.checked.IsZero() || s.networkView != networkView || s.dnsView != dnsView {
+func (l *logic) noteServer(instance *v1alpha1.InfobloxInstance, s *server, c *client, v verdict) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.client != c || s.ready != v.ready || s.inputs != v.inputs {
 		l.changes++
 		s.change = l.changes
 		l.queuePoolsOf(instance.Name)
 	}
-	if s.client != nil && s.client != client {
+	if s.client != nil && s.client != c {
 		s.client.Close()
 	}
-	v.inputs, v.checked = inputs, l.Now()
-	s.verdict, s.client, s.networkView, s.dnsView = v, client, networkView, dnsView
+	s.verdict, s.client = v, c
 	l.servers[instance.Name] = s
-	l.Queue.AddAfter(shell.KeyOf(shell.InfobloxInstances, instance), s.every())
 }
 
 func (l *logic) forgetServer(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if s := l.servers[name]; s != nil && s.client != nil {
 		s.client.Close()
 	}
@@ -117,9 +141,9 @@ func (l *logic) forgetServer(name string) {
 }
 
 func (l *logic) queuePoolsOf(instance string) {
-	for _, p := range l.Pools.List() {
+	for _, p := range l.pools.List() {
 		if p.Spec.InstanceRef.Name == instance {
-			l.Queue.Add(shell.KeyOf(shell.InfobloxIPPools, p))
+			l.term.Queue.Add(runner.KeyOf(runner.InfobloxIPPools, p))
 		}
 	}
 }
@@ -127,53 +151,47 @@ func (l *logic) queuePoolsOf(instance string) {
 // configOf returns how to connect to an Infoblox, and a text that changes whenever that does. If the credentials are missing, problem says so.
 func (l *logic) configOf(i *v1alpha1.InfobloxInstance) (c wapi.Config, inputs string, problem verdict) {
 	inputs = fmt.Sprintf("%s %d", i.UID, i.Generation)
-	if err := l.Instances.Broken(i); err != nil {
-		return c, inputs, notReady(v1alpha1.ReasonAuthenticationFailed, "The spec cannot be read: %v", err)
-	}
 	c = wapi.Config{Host: i.Spec.Host, Port: i.Spec.Port, Version: i.Spec.WAPIVersion, CAFile: i.Spec.CustomCAPath, Insecure: i.Spec.DisableTLSVerification}
-	namespace := l.Secrets.Reads().Namespace
-	secret, ok := l.Secrets.Get(namespace, i.Spec.CredentialsSecretRef.Name)
+	if l.cfg.SecretNamespace == "" {
+		return c, inputs, notReady(v1alpha1.ReasonAuthenticationFailed, "The controller reads no Secrets. "+
+			"Set --cluster-ipam-infoblox-namespace to the namespace of the Secret %s.", i.Spec.CredentialsSecretRef.Name)
+	}
+	secret, ok := l.secrets.Get(l.cfg.SecretNamespace, i.Spec.CredentialsSecretRef.Name)
 	if !ok {
-		return c, inputs, notReady(v1alpha1.ReasonAuthenticationFailed, "The Secret %s does not exist in the namespace %s. Create it there, with username and password or with clientCert and clientKey.",
-			i.Spec.CredentialsSecretRef.Name, namespace)
+		return c, inputs, notReady(v1alpha1.ReasonAuthenticationFailed, "The Secret %s does not exist in the namespace %s. Create it there, "+
+			"with username and password or with clientCert and clientKey.",
+			i.Spec.CredentialsSecretRef.Name, l.cfg.SecretNamespace)
 	}
 	c.Username, c.Password = string(secret.Data[v1alpha1.SecretUsername]), string(secret.Data[v1alpha1.SecretPassword])
 	c.ClientCert, c.ClientKey = secret.Data[v1alpha1.SecretClientCertificate], secret.Data[v1alpha1.SecretClientKey]
 	return c, fmt.Sprintf("%s %s %s", inputs, secret.UID, secret.ResourceVersion), verdict{}
 }
 
-// client returns the client of an Infoblox: the one that there is, if it has done well and nothing has changed. Otherwise the CA file may have been
-// renewed or corrected.
-func (l *logic) client(config wapi.Config, problem verdict, s *server, inputs string) (client WAPI, v verdict) {
-	l.Lock.With(func() {
-		if s.ready && s.inputs == inputs {
-			client = s.client
-		}
-	})
-	switch {
-	case client != nil:
-		return client, verdict{}
-	case problem.reason != "":
+// connectTo returns a new client of an Infoblox; nil if there can be none, and why.
+func (l *logic) connectTo(config wapi.Config, problem verdict) (*client, verdict) {
+	if problem.reason != "" {
 		return nil, problem
 	}
-	client, err := l.connect(config)
+	c, err := l.connect(config)
 	if err != nil {
 		return nil, notReady(v1alpha1.ReasonAuthenticationFailed, "There is no connection: %v. Correct the InfobloxInstance, its Secret or the file.", err)
 	}
-	return client, verdict{}
+	return &client{c, l.cfg.Fence}, verdict{}
 }
 
-// checkServer asks an Infoblox for its views. A DNS view that nobody has named need not exist.
-func checkServer(ctx context.Context, client WAPI, i *v1alpha1.InfobloxInstance) verdict {
-	view := cmp.Or(i.Spec.DefaultNetworkView, "default")
-	switch ok, err := client.NetworkView(ctx, view); {
+// checkServer asks an Infoblox for the views that its InfobloxInstance names. Whether there is a view "default", which its users need not be allowed to see, matters
+// only to pools that use it.
+func checkServer(ctx context.Context, c client, i *v1alpha1.InfobloxInstance) verdict {
+	view := i.Spec.DefaultNetworkView
+	switch ok, err := c.NetworkView(ctx, cmp.Or(view, "default")); {
 	case err != nil:
 		return unreachable(err)
-	case !ok:
-		return notReady(v1alpha1.ReasonNetworkViewNotFound, "Infoblox has no network view %s. Create it there, or correct spec.defaultNetworkView.", text.Cut(view, text.MaxValue))
+	case !ok && view != "":
+		return notReady(v1alpha1.ReasonNetworkViewNotFound, "Infoblox has no network view %s. Create it there, "+
+			"or correct spec.defaultNetworkView.", text.Cut(view, text.MaxValue))
 	}
 	if view = i.Spec.DefaultDNSView; view != "" {
-		switch ok, err := client.DNSView(ctx, view); {
+		switch ok, err := c.DNSView(ctx, view); {
 		case err != nil:
 			return unreachable(err)
 		case !ok:
@@ -190,29 +208,20 @@ func unreachable(err error) verdict {
 	return notReady(v1alpha1.ReasonAuthenticationFailed, "Infoblox does not answer as it should: %v. Check the host, the port, the certificate and the network.", err)
 }
 
-// said reports whether a condition says what another one says. Some CustomResourceDefinitions drop observedGeneration.
-func said(before, c metav1.Condition) bool {
-	return before.Status == c.Status && before.Reason == c.Reason && before.Message == c.Message &&
-		(before.ObservedGeneration == c.ObservedGeneration || before.ObservedGeneration == 0)
-}
-
-// say writes the condition Ready of an object, unless it is there already.
-func (l *logic) say(ctx context.Context, kind *shell.Kind, object metav1.Object, conditions []metav1.Condition, c metav1.Condition) error {
-	conditions = append([]metav1.Condition{}, conditions...)
-	before := meta.FindStatusCondition(conditions, c.Type)
-	if before != nil && said(*before, c) {
+// say writes the condition Ready of an object, unless it is there already. Some CustomResourceDefinitions drop observedGeneration.
+func (l *logic) say(ctx context.Context, kind *runner.Kind, object metav1.Object, conditions []metav1.Condition, c metav1.Condition) error {
+	before := contract.Find(conditions, c.Type)
+	same := before != nil && contract.Same(*before, c)
+	if same && (before.ObservedGeneration == c.ObservedGeneration || before.ObservedGeneration == 0) {
 		return nil
 	}
-	changed := before == nil || before.Reason != c.Reason || before.Message != c.Message
-	c.LastTransitionTime = metav1.NewTime(l.Now().Truncate(time.Second))
-	meta.SetStatusCondition(&conditions, c)
-	patch := shell.MergePatchOfVersion(object, map[string]any{"status": map[string]any{"conditions": conditions}})
+	patch := runner.MergePatchOfVersion(object, map[string]any{"status": map[string]any{"conditions": contract.With(conditions, c)}})
 	patch.Status = true
-	if err := l.API.Patch(ctx, kind, known.NameOf(object), patch, nil); err != nil {
+	if err := l.term.API.Patch(ctx, kind, contract.NameOf(object), patch, nil); err != nil {
 		return err
 	}
-	if changed && c.Status == metav1.ConditionFalse {
-		l.Tell(shell.Event{About: object, Kind: kind, Reason: c.Reason, Message: text.Cut(c.Message, text.MaxMessage)})
+	if !same && c.Status == metav1.ConditionFalse {
+		l.term.Event(object, kind, false, c.Reason, text.Cut(c.Message, text.MaxMessage))
 	}
 	return nil
 }

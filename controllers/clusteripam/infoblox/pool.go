@@ -5,17 +5,17 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
+	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/apis/k0rdent/v1beta1"
-	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
-	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/known"
-	"github.com/multicidr/controller-manager/controllers/clusteripam/shell"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/contract"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
 	"github.com/multicidr/controller-manager/controllers/text"
 )
 
@@ -28,9 +28,10 @@ const (
 
 // source is where a pool's addresses come from.
 type source struct {
-	known.Place
+	place
+	client           *client
 	dnsView, dnsZone string
-	subnets          []host.Subnet
+	subnets          []subnet
 	claim            string // the ClusterIPAMClaim that writes the instance and the subnets of the pool; empty if users do
 }
 
@@ -50,134 +51,129 @@ func (s *source) correctSubnets() string {
 	return "correct spec.subnets"
 }
 
-// look is what is known about a pool before it is checked.
-type look struct {
-	pool   *v1alpha1.InfobloxIPPool // nil if there is nothing to do
-	used   bool
-	strays string // names the IPAddresses without a claim
-	from   source
-	client WAPI
-	verdict
-	check bool
-}
-
-// lookAt looks at the pool of this name.
-func (l *logic) lookAt(name types.NamespacedName) (p look) {
-	pool, ok := l.Pools.Get(name.Namespace, name.Name)
-	if !ok {
-		delete(l.verdicts, name)
-		l.QueueAllOf(name)
-		return p
+func (l *logic) poolChanged(before, now *v1alpha1.InfobloxIPPool) {
+	object := now
+	if now == nil {
+		object = before
 	}
-	instance := pool.Spec.InstanceRef.Name
-	if _, exists := l.Instances.Get("", instance); known.Paused(pool) || exists && l.servers[instance] == nil {
-		return p // An InfobloxInstance that is checked for the first time queues its pools.
+	l.term.Queue.Add(runner.KeyOf(runner.InfobloxIPPools, object))
+	if before == nil || now == nil || contract.Paused(before) != contract.Paused(now) || contract.GoingAway(before) != contract.GoingAway(now) {
+		l.contract.QueuePool(v1alpha1.KindInfobloxIPPool, object.Namespace, object.Name)
 	}
-	p.pool, p.used, p.strays = pool, len(l.ClaimsOf[name]) > 0 || len(l.AddressesOf[name]) > 0, l.StraysOf(name)
-	var inputs string
-	p.from, p.client, p.verdict, inputs = l.sourceOf(pool)
-	old := l.verdicts[name]
-	if p.check = old == nil || old.due(inputs, l.Now()); !p.check {
-		p.verdict = *old
-	}
-	p.inputs = inputs
-	return p
 }
 
 // syncPool checks whether a pool's networks exist, says so in the status, and keeps the pool while claims use it or IPAddresses of it exist.
-func (l *logic) syncPool(ctx context.Context, key shell.Key) error {
-	name := types.NamespacedName{Namespace: key.Namespace, Name: key.Name}
-	var p look
-	l.Lock.With(func() { p = l.lookAt(name) })
-	if p.pool == nil {
+func (l *logic) syncPool(ctx context.Context, name types.NamespacedName) error {
+	pool, ok := l.pools.Get(name.Namespace, name.Name)
+	if !ok {
+		l.mu.Lock()
+		delete(l.verdicts, name)
+		l.mu.Unlock()
 		return nil
 	}
-	v := p.verdict
-	if p.check {
-		if p.client != nil && v.reason == "" {
-			v = checkNetworks(ctx, p.client, p.from)
-		}
-		v.inputs = p.inputs
-		l.Lock.With(func() { l.notePool(name, &v) })
+	if contract.Paused(pool) || contract.GoingAway(pool) {
+		return nil
 	}
-	pool, err := l.protect(ctx, p.pool, p.used)
+	v, ok := l.checkPool(ctx, pool)
+	if !ok {
+		return nil
+	}
+	l.checkLater(runner.KeyOf(runner.InfobloxIPPools, pool), v)
+	users := l.contract.ClaimsOf(v1alpha1.KindInfobloxIPPool, name.Namespace, name.Name)
+	pool, err := l.protect(ctx, pool, len(users) > 0)
 	if err != nil || pool == nil {
 		return err
 	}
-	c := v.condition(pool.Generation)
-	if p.strays != "" {
-		c.Message = text.Cut(c.Message, text.MaxMessage) + " " + p.strays
+	c, strays := v.condition(pool.Generation), l.strays(pool)
+	if strays != "" {
+		c.Message = text.Cut(c.Message, text.MaxMessage) + " " + strays
 	}
-	before := meta.FindStatusCondition(pool.Status.Conditions, c.Type)
-	if err := l.say(ctx, shell.InfobloxIPPools, pool, pool.Status.Conditions, c); err != nil {
+	before := contract.Find(pool.Status.Conditions, c.Type)
+	if err := l.say(ctx, runner.InfobloxIPPools, pool, pool.Status.Conditions, c); err != nil {
 		return err
 	}
-	if p.strays != "" && (before == nil || !strings.HasSuffix(before.Message, p.strays)) {
-		l.Tell(shell.Event{About: pool, Kind: shell.InfobloxIPPools, Reason: reasonWithoutClaim, Message: text.Cut(p.strays, text.MaxMessage)})
+	if strays != "" && (before == nil || !strings.HasSuffix(before.Message, strays)) {
+		l.term.Event(pool, runner.InfobloxIPPools, false, reasonWithoutClaim, text.Cut(strays, text.MaxMessage))
 	}
 	return nil
 }
 
-// notePool notes what a check has shown, and lets the claims know if it matters to them.
-func (l *logic) notePool(name types.NamespacedName, v *verdict) {
-	v.checked = l.Now()
-	if old := l.verdicts[name]; old == nil || old.ready != v.ready || old.inputs != v.inputs || old.message != v.message {
-		delete(l.full, name)
-		l.QueueAllOf(name)
+// checkPool returns what the last check of a pool has shown, and checks again if it is time; ok is false while its InfobloxInstance is checked for the first time,
+// which queues its pools.
+func (l *logic) checkPool(ctx context.Context, pool *v1alpha1.InfobloxIPPool) (v verdict, ok bool) {
+	l.mu.Lock()
+	if _, exists := l.instances.Get("", pool.Spec.InstanceRef.Name); exists && l.servers[pool.Spec.InstanceRef.Name] == nil {
+		l.mu.Unlock()
+		return v, false
 	}
-	l.verdicts[name] = v
-	l.Queue.AddAfter(shell.Key{Kind: shell.InfobloxIPPools, Namespace: name.Namespace, Name: name.Name}, v.every())
+	from, v, inputs := l.sourceOf(pool)
+	old := l.verdicts[contract.NameOf(pool)]
+	l.mu.Unlock()
+	if old != nil && !old.due(inputs, time.Now()) {
+		return *old, true
+	}
+	if from.client != nil {
+		v = checkNetworks(ctx, from)
+	}
+	v.inputs, v.checked = inputs, time.Now()
+	l.notePool(contract.NameOf(pool), v)
+	return v, true
 }
 
-// sourceOf returns where a pool's addresses come from. v says why that is not known. inputs changes whenever the source does.
-func (l *logic) sourceOf(p *v1alpha1.InfobloxIPPool) (from source, client WAPI, v verdict, inputs string) {
-	inputs = fmt.Sprintf("%s %d", p.UID, p.Generation)
-	if err := l.Pools.Broken(p); err != nil {
-		return from, nil, notReady(reasonInvalid, "The spec cannot be read: %v", err), inputs
+// notePool notes what a check has shown, and lets the claims know if it matters to them.
+func (l *logic) notePool(name types.NamespacedName, v verdict) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if old := l.verdicts[name]; old == nil || old.ready != v.ready || old.inputs != v.inputs || old.message != v.message {
+		delete(l.full, name)
+		l.contract.QueuePool(v1alpha1.KindInfobloxIPPool, name.Namespace, name.Name)
 	}
+	l.verdicts[name] = &v
+}
+
+// sourceOf returns where a pool's addresses come from. v says why that is not known. inputs changes whenever the source does. The caller holds the lock.
+func (l *logic) sourceOf(p *v1alpha1.InfobloxIPPool) (from source, v verdict, inputs string) {
+	inputs = fmt.Sprintf("%s %d", p.UID, p.Generation)
 	subnets, problem := subnetsOf(p)
 	instance := p.Spec.InstanceRef.Name
 	s := l.servers[instance]
 	switch {
 	case problem != "":
-		return from, nil, notReady(reasonInvalid, "%s", problem), inputs
+		return from, notReady(reasonInvalid, "%s", problem), inputs
 	case s == nil:
-		return from, nil, notReady(v1alpha1.ReasonAuthenticationFailed, "The InfobloxInstance %s does not exist. Create it, or %s.", instance, otherInstance(p)), inputs
+		return from, notReady(v1alpha1.ReasonAuthenticationFailed, "The InfobloxInstance %s does not exist. Create it, or %s.", instance, otherInstance(p)), inputs
 	}
 	inputs = fmt.Sprintf("%s %d", inputs, s.change)
 	if !s.ready || s.client == nil {
 		// What its condition says is for administrators: it can name a Secret.
-		return from, nil, notReady(cmp.Or(s.reason, v1alpha1.ReasonAuthenticationFailed), "The InfobloxInstance %s is not ready. See its condition Ready.", instance), inputs
+		return from, notReady(cmp.Or(s.reason, v1alpha1.ReasonAuthenticationFailed), "The InfobloxInstance %s is not ready. See its condition Ready.", instance), inputs
 	}
-	from = source{
-		Place:   known.Place{Instance: instance, NetworkView: cmp.Or(p.Spec.NetworkView, s.networkView)},
-		dnsZone: p.Spec.DNSZone,
-		subnets: subnets,
-		claim:   v1beta1.ClaimOf(p),
+	from = source{place: l.placeOf(p), client: s.client, dnsView: p.Spec.DNSView, dnsZone: p.Spec.DNSZone, subnets: subnets, claim: v1beta1.ClaimOf(p)}
+	if i, ok := l.instances.Get("", instance); ok {
+		from.dnsView = cmp.Or(from.dnsView, i.Spec.DefaultDNSView)
 	}
-	if from.dnsView = cmp.Or(p.Spec.DNSView, s.dnsView); from.dnsView == "" {
-		from.dnsView = "default"
-		if from.NetworkView != "default" {
-			from.dnsView = "default." + from.NetworkView
-		}
+	if from.dnsView == "" && from.networkView != "default" {
+		from.dnsView = "default." + from.networkView
 	}
-	return from, s.client, verdict{}, inputs
+	from.dnsView = cmp.Or(from.dnsView, "default")
+	return from, verdict{}, inputs
 }
 
 // subnetsOf returns the subnets of a pool, or what is wrong with them. Most of that our CustomResourceDefinition refuses, others may not.
-func subnetsOf(p *v1alpha1.InfobloxIPPool) (subnets []host.Subnet, problem string) {
+func subnetsOf(p *v1alpha1.InfobloxIPPool) (subnets []subnet, problem string) {
 	for _, given := range p.Spec.Subnets {
-		s := host.Subnet{}
+		s := subnet{}
 		var err error
-		switch s.Prefix, err = netip.ParsePrefix(given.CIDR); {
+		switch s.prefix, err = netip.ParsePrefix(given.CIDR); {
 		case err != nil:
 			return nil, fmt.Sprintf("The subnet %q is not a CIDR. Correct spec.subnets.", text.Cut(given.CIDR, text.MaxValue))
-		case s.Prefix != s.Prefix.Masked():
-			return nil, fmt.Sprintf("The subnet %s does not begin with its first address. Write %s.", s.Prefix, s.Prefix.Masked())
+		case s.prefix != s.prefix.Masked():
+			return nil, fmt.Sprintf("The subnet %s does not begin with its first address. Write %s.", s.prefix, s.prefix.Masked())
 		case given.Gateway == "":
 		default:
-			if s.Gateway, err = netip.ParseAddr(given.Gateway); err != nil || s.Gateway.BitLen() != s.Prefix.Addr().BitLen() {
-				return nil, fmt.Sprintf("The gateway %q of the subnet %s is not an address of its family. Correct spec.subnets.", text.Cut(given.Gateway, text.MaxValue), s.Prefix)
+			if s.gateway, err = netip.ParseAddr(given.Gateway); err != nil || s.gateway.BitLen() != s.prefix.Addr().BitLen() {
+				return nil, fmt.Sprintf("The gateway %q of the subnet %s is not an address of its family. "+
+					"Correct spec.subnets.", text.Cut(given.Gateway, text.MaxValue), s.prefix)
 			}
 		}
 		subnets = append(subnets, s)
@@ -189,12 +185,14 @@ func subnetsOf(p *v1alpha1.InfobloxIPPool) (subnets []host.Subnet, problem strin
 }
 
 // checkNetworks asks an Infoblox for the views and the networks of a pool. A DNS view matters only for records in the DNS.
-func checkNetworks(ctx context.Context, client WAPI, from source) verdict {
-	switch ok, err := client.NetworkView(ctx, from.NetworkView); {
+func checkNetworks(ctx context.Context, from source) verdict {
+	client := from.client
+	switch ok, err := client.NetworkView(ctx, from.networkView); {
 	case err != nil:
 		return unreachable(err)
 	case !ok:
-		return notReady(v1alpha1.ReasonNetworkViewNotFound, "Infoblox has no network view %s. Create it there, or correct spec.NetworkView.", text.Cut(from.NetworkView, text.MaxValue))
+		return notReady(v1alpha1.ReasonNetworkViewNotFound, "Infoblox has no network view %s. Create it there, "+
+			"or correct spec.NetworkView.", text.Cut(from.networkView, text.MaxValue))
 	}
 	message := "All networks exist in Infoblox."
 	switch ok, err := client.DNSView(ctx, from.dnsView); {
@@ -204,11 +202,12 @@ func checkNetworks(ctx context.Context, client WAPI, from source) verdict {
 		return notReady(v1alpha1.ReasonDNSViewNotFound, "Infoblox has no DNS view %s. Create it there, or correct spec.dnsView.", text.Cut(from.dnsView, text.MaxValue))
 	}
 	for _, s := range from.subnets {
-		switch ok, err := client.Network(ctx, s.Prefix, from.NetworkView); {
+		switch ok, err := client.Network(ctx, s.prefix, from.networkView); {
 		case err != nil:
 			return unreachable(err)
 		case !ok:
-			return notReady(v1alpha1.ReasonNetworkNotFound, "Infoblox has no network %s in the network view %s. Create it there, or %s.", s.Prefix, text.Cut(from.NetworkView, text.MaxValue), from.correctSubnets())
+			return notReady(v1alpha1.ReasonNetworkNotFound, "Infoblox has no network %s in the network view %s. Create it there, "+
+				"or %s.", s.prefix, text.Cut(from.networkView, text.MaxValue), from.correctSubnets())
 		}
 	}
 	return verdict{ready: true, reason: v1alpha1.ReasonReady, message: message}
@@ -217,7 +216,8 @@ func checkNetworks(ctx context.Context, client WAPI, from source) verdict {
 // protect writes the finalizer of a pool, or removes it once the pool is deleted and neither claims nor IPAddresses need it. It returns the pool as it is then; nil if it
 // may be gone.
 func (l *logic) protect(ctx context.Context, pool *v1alpha1.InfobloxIPPool, used bool) (*v1alpha1.InfobloxIPPool, error) {
-	finalizers, missing := known.Without(pool.Finalizers, v1beta2.FinalizerProtectPool)
+	finalizers := slices.DeleteFunc(slices.Clone(pool.Finalizers), func(f string) bool { return f == v1beta2.FinalizerProtectPool })
+	missing := len(finalizers) == len(pool.Finalizers)
 	leaves := pool.DeletionTimestamp != nil
 	switch {
 	case !leaves && missing:
@@ -227,8 +227,8 @@ func (l *logic) protect(ctx context.Context, pool *v1alpha1.InfobloxIPPool, used
 		return pool, nil
 	}
 	stored := &v1alpha1.InfobloxIPPool{}
-	patch := shell.MergePatchOfVersion(pool, map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
-	if err := l.API.Patch(ctx, shell.InfobloxIPPools, known.NameOf(pool), patch, stored); err != nil || leaves {
+	patch := runner.MergePatchOfVersion(pool, map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
+	if err := l.term.API.Patch(ctx, runner.InfobloxIPPools, contract.NameOf(pool), patch, stored); err != nil || leaves {
 		return nil, err
 	}
 	return stored, nil

@@ -38,11 +38,10 @@ type Config struct {
 	CAFile string
 	// Insecure turns the verification of the server off.
 	Insecure bool
-	// Proxy makes the client use the proxy that the environment names.
-	Proxy bool
-	// Timeout limits every request, beside its context; 5 s if it is zero.
-	Timeout time.Duration
 }
+
+// Timeout limits every request, beside its context.
+const Timeout = 5 * time.Second
 
 // Client sends requests to one Infoblox. It is safe for concurrent use.
 type Client struct {
@@ -69,29 +68,24 @@ func New(c Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	jar, err := cookiejar.New(nil) // for the session cookie, which spares the server the login
-	if err != nil {
-		return nil, err
-	}
-	transport := &http.Transport{
+	client := Over(&http.Transport{
 		TLSClientConfig:     tlsConfig, // With a configuration of its own a transport speaks HTTP/1.1, and repeats no write.
 		MaxIdleConnsPerHost: 8,
 		IdleConnTimeout:     90 * time.Second,
-	}
-	if c.Proxy {
-		transport.Proxy = http.ProxyFromEnvironment
-	}
-	return &Client{
-		base:     "https://" + host + "/wapi/v" + version + "/",
-		username: c.Username,
-		password: c.Password,
-		http: http.Client{
-			Transport:     transport,
-			Jar:           jar,
-			Timeout:       cmp.Or(c.Timeout, 5*time.Second),
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // The password is for this host only.
-		},
-	}, nil
+	})
+	client.base, client.username, client.password = "https://"+host+"/wapi/v"+version+"/", c.Username, c.Password
+	return client, nil
+}
+
+// Over returns a client that sends its requests over a transport, without credentials and to no host: for tests with a fake Infoblox.
+func Over(transport http.RoundTripper) *Client {
+	jar, _ := cookiejar.New(nil) // for the session cookie, which spares the server the login. It has no error without options.
+	return &Client{base: "https://infoblox/wapi/v2.12/", http: http.Client{
+		Transport:     transport,
+		Jar:           jar,
+		Timeout:       Timeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // The password is for this host only.
+	}}
 }
 
 // Close ends idle connections.

@@ -20,7 +20,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapitest"
 )
@@ -49,7 +48,7 @@ func TestFailures(t *testing.T) {
 		Requests                                                    int
 		Stored                                                      bool
 	}
-	record := host.Record{Name: "a", NetworkView: "default"}.WithNext(subnet, "default")
+	record, next := wapi.Record{Name: "a", NetworkView: "default"}, wapi.Next{Network: subnet, View: "default"}
 	for name, tc := range map[string]struct {
 		fault wapitest.Fault
 		grid  func(g *wapitest.Grid)
@@ -82,9 +81,8 @@ func TestFailures(t *testing.T) {
 		},
 		"such a record exists": {
 			call: func(ctx context.Context, c *wapi.Client) error {
-				_, _ = c.CreateHost(ctx, record)
-				_, err := c.CreateHost(ctx, record)
-				return err
+				_ = c.CreateHost(ctx, record, next)
+				return c.CreateHost(ctx, record, next)
 			},
 			want: known{Answered: true, Duplicate: true, Requests: 2, Stored: true},
 		},
@@ -96,12 +94,11 @@ func TestFailures(t *testing.T) {
 			}
 			server := wapitest.New(t, grid)
 			config := configOf(server)
-			config.Timeout = 3 * time.Second
 			end := server.Fail("", "", tc.fault, 1)
 			defer end()
 			call := tc.call
 			if call == nil {
-				call = func(ctx context.Context, c *wapi.Client) error { _, err := c.CreateHost(ctx, record); return err }
+				call = func(ctx context.Context, c *wapi.Client) error { return c.CreateHost(ctx, record, next) }
 			}
 			err := call(t.Context(), client(t, config))
 			got := known{wapi.Answered(err), wapi.InFlight(err), wapi.IsDuplicate(err), wapi.IsFull(err), wapi.IsUnauthorized(err), wapi.IsNotFound(err), len(server.Requests()), false}
@@ -122,7 +119,7 @@ func TestNobodyThere(t *testing.T) {
 	address, port, _ := net.SplitHostPort(l.Addr().String())
 	_ = l.Close()
 	c := client(t, wapi.Config{Host: address, Port: port, Version: "2.12", Username: "u"})
-	if _, err := c.CreateHost(t.Context(), host.Record{}); err == nil || !wapi.Answered(err) {
+	if err := c.CreateHost(t.Context(), wapi.Record{}); err == nil || !wapi.Answered(err) {
 		t.Errorf("%v", err)
 	}
 }
@@ -253,6 +250,32 @@ func TestAddress(t *testing.T) {
 			if got := wapi.Address(given[0], given[1]); got != want {
 				t.Errorf("%q: %s, want %s", given, got, want)
 			}
+		}
+	}
+}
+
+// An address that is of no use is replaced by the next one that is not excluded, in one write. A record is found by its comment, whatever its name and network view are.
+func TestExclude(t *testing.T) {
+	for network, addresses := range map[string][2]string{"10.0.0.0/29": {"10.0.0.1", "10.0.0.3"}, "fd00::/120": {"fd00::1", "fd00::3"}} {
+		server := wapitest.New(t, wapitest.NewGrid(network))
+		c, next := client(t, configOf(server)), wapi.Next{Network: netip.MustParsePrefix(network), View: "default"}
+		if err := c.CreateHost(t.Context(), wapi.Record{Name: "a", NetworkView: "default", Comment: "x token (y)"}, next); err != nil {
+			t.Fatal(err)
+		}
+		found, err := c.HostsWith(t.Context(), "token")
+		if err != nil || len(found) != 1 || found[0].Addresses()[0].String() != addresses[0] {
+			t.Fatalf("%v, %v", found, err)
+		}
+		first := found[0].Addresses()[0]
+		next.Exclude = []netip.Addr{first, first.Next()}
+		if err := c.UpdateHost(t.Context(), found[0].Without(first), next); err != nil {
+			t.Fatal(err)
+		}
+		if found, err = c.Hosts(t.Context(), "a", "default"); err != nil || len(found[0].Addresses()) != 1 || found[0].Addresses()[0].String() != addresses[1] {
+			t.Errorf("%v, %v", found, err)
+		}
+		if none, err := c.HostsWith(t.Context(), "nobody"); err != nil || len(none) > 0 {
+			t.Errorf("%v, %v", none, err)
 		}
 	}
 }

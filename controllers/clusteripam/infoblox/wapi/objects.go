@@ -6,8 +6,6 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
-
-	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
 )
 
 // NetworkView reports whether a network view exists.
@@ -22,11 +20,7 @@ func (c *Client) DNSView(ctx context.Context, name string) (bool, error) {
 
 // Network reports whether exactly this network exists in a network view.
 func (c *Client) Network(ctx context.Context, network netip.Prefix, view string) (bool, error) {
-	kind := "network"
-	if !network.Addr().Is4() {
-		kind = "ipv6network"
-	}
-	return c.exists(ctx, kind, url.Values{"network": {network.String()}, "network_view": {view}, "_return_fields": {"network,network_view"}})
+	return c.exists(ctx, kindOf(network), url.Values{"network": {network.String()}, "network_view": {view}, "_return_fields": {"network,network_view"}})
 }
 
 func (c *Client) exists(ctx context.Context, kind string, query url.Values) (bool, error) {
@@ -37,53 +31,55 @@ func (c *Client) exists(ctx context.Context, kind string, query url.Values) (boo
 	return len(found) > 0, err
 }
 
-const hostFields = "ipv4addrs,ipv6addrs,name,view,network_view,configure_for_dns,comment"
-
-// Hosts returns the host records of a name in a network view, or in all of them if networkView is empty.
-func (c *Client) Hosts(ctx context.Context, name, networkView string) ([]host.Record, error) {
-	query := url.Values{"name": {name}, "_return_fields": {hostFields}}
-	if networkView != "" {
-		query.Set("network_view", networkView)
-	}
-	var found []host.Record
-	err := c.do(ctx, http.MethodGet, "record:host", query, nil, &found)
-	return found, err
+// Hosts returns the host records of a name in a network view.
+func (c *Client) Hosts(ctx context.Context, name, networkView string) ([]Record, error) {
+	return c.hosts(ctx, url.Values{"name": {name}, "network_view": {networkView}})
 }
 
-// Host reads a host record.
-func (c *Client) Host(ctx context.Context, ref string) (h host.Record, err error) {
-	err = c.do(ctx, http.MethodGet, path(ref), url.Values{"_return_fields": {hostFields}}, nil, &h)
-	return h, err
+// HostsWith returns the host records, of any name and in any network view, whose comment contains a text without special characters.
+func (c *Client) HostsWith(ctx context.Context, comment string) ([]Record, error) {
+	return c.hosts(ctx, url.Values{"comment~": {comment}})
+}
+
+func (c *Client) hosts(ctx context.Context, query url.Values) (found []Record, err error) {
+	query.Set("_return_fields", "ipv4addrs,ipv6addrs,name,view,network_view,configure_for_dns,comment")
+	err = c.do(ctx, http.MethodGet, "record:host", query, nil, &found)
+	return found, err
 }
 
 // written is a host record as WAPI takes it. Lists must be there, even if they are empty.
 type written struct {
-	Name             string       `json:"name,omitempty"`
-	NetworkView      string       `json:"network_view,omitempty"`
-	View             string       `json:"view,omitempty"`
-	ConfiguredForDNS *bool        `json:"configure_for_dns,omitempty"`
-	Comment          string       `json:"comment"`
-	IPv4             []host.Addr4 `json:"ipv4addrs"`
-	IPv6             []host.Addr6 `json:"ipv6addrs"`
-	Aliases          *[]string    `json:"aliases,omitempty"`
-	Attributes       *struct{}    `json:"extattrs,omitempty"`
+	Name             string    `json:"name,omitempty"`
+	NetworkView      string    `json:"network_view,omitempty"`
+	View             string    `json:"view,omitempty"`
+	ConfiguredForDNS *bool     `json:"configure_for_dns,omitempty"`
+	Comment          string    `json:"comment"`
+	IPv4             []Addr4   `json:"ipv4addrs"`
+	IPv6             []Addr6   `json:"ipv6addrs"`
+	Aliases          *[]string `json:"aliases,omitempty"`
+	Attributes       *struct{} `json:"extattrs,omitempty"`
 }
 
-// CreateHost creates a host record and returns its reference.
-func (c *Client) CreateHost(ctx context.Context, h host.Record) (ref string, err error) {
-	body := written{
-		Name: h.Name, NetworkView: h.NetworkView, View: h.View, ConfiguredForDNS: &h.ConfiguredForDNS, Comment: h.Comment,
-		IPv4: append([]host.Addr4{}, h.IPv4...), IPv6: append([]host.Addr6{}, h.IPv6...), Aliases: &[]string{}, Attributes: &struct{}{},
+func write(r Record, next []Next) written {
+	for _, n := range next {
+		r = r.with(n)
 	}
-	err = c.do(ctx, http.MethodPost, "record:host", nil, body, &ref)
-	return ref, err
+	return written{Comment: r.Comment, IPv4: append([]Addr4{}, r.IPv4...), IPv6: append([]Addr6{}, r.IPv6...)}
 }
 
-// UpdateHost replaces the addresses and the comment of a host record.
-func (c *Client) UpdateHost(ctx context.Context, h host.Record) error {
-	body := written{Comment: h.Comment, IPv4: append([]host.Addr4{}, h.IPv4...), IPv6: append([]host.Addr6{}, h.IPv6...)}
+// CreateHost creates a host record with its addresses and the next ones.
+func (c *Client) CreateHost(ctx context.Context, r Record, next ...Next) error {
+	body := write(r, next)
+	body.Name, body.NetworkView, body.View, body.ConfiguredForDNS = r.Name, r.NetworkView, r.View, &r.ConfiguredForDNS
+	body.Aliases, body.Attributes = &[]string{}, &struct{}{}
 	var ref string
-	return c.do(ctx, http.MethodPut, path(h.Ref), nil, body, &ref)
+	return c.do(ctx, http.MethodPost, "record:host", nil, body, &ref)
+}
+
+// UpdateHost replaces the comment of a host record, and its addresses by those of r and the next ones.
+func (c *Client) UpdateHost(ctx context.Context, r Record, next ...Next) error {
+	var ref string
+	return c.do(ctx, http.MethodPut, path(r.Ref), nil, write(r, next), &ref)
 }
 
 // DeleteHost deletes a host record.

@@ -143,6 +143,10 @@ func matches(o object, query url.Values) bool {
 	for field, values := range query {
 		switch {
 		case strings.HasPrefix(field, "_"): // for example _proxy_search=GM: there is only this one
+		case field == "comment~":
+			if text, _ := o["comment"].(string); !regexp.MustCompile(values[0]).MatchString(text) {
+				return false
+			}
 		case field == "ipv4addr", field == "ipv6addr":
 			if !slices.ContainsFunc(addressesOf(o, field), func(a object) bool { return a[field] == values[0] }) {
 				return false
@@ -284,24 +288,54 @@ func (g *Grid) place(h object) *refused {
 
 // choose returns an address that was asked for, or the next free one.
 func (g *Grid) choose(asked any, used map[netip.Addr]bool) (string, *refused) {
-	text, _ := asked.(string)
-	m := nextAvailable.FindStringSubmatch(text)
-	if m == nil {
+	network, view, exclude, isNext := function(asked)
+	if !isNext {
+		text, _ := asked.(string)
 		if _, err := netip.ParseAddr(text); err != nil {
 			return "", refuse(http.StatusBadRequest, "AdmConProtoError", "Client.Ibap.Proto", "Invalid address: %q", text)
 		}
 		return text, nil
 	}
-	network, err := netip.ParsePrefix(m[1])
-	if err != nil || !slices.Contains(g.Networks[m[2]], network) {
-		return "", notFound("network " + m[1])
+	of, err := netip.ParsePrefix(network)
+	if err != nil || !slices.Contains(g.Networks[view], of) {
+		return "", notFound("network " + network)
 	}
-	address, ok := next(network, used)
+	taken := maps.Clone(used)
+	for _, a := range exclude {
+		taken[a] = true
+	}
+	address, ok := next(of, taken)
 	if !ok {
 		return "", full()
 	}
 	used[address] = true
 	return address.String(), nil
+}
+
+// function reads both forms of the function that returns the next free address. Only the second one can exclude addresses.
+func function(asked any) (network, view string, exclude []netip.Addr, ok bool) {
+	switch asked := asked.(type) {
+	case string:
+		if m := nextAvailable.FindStringSubmatch(asked); m != nil {
+			return m[1], m[2], nil, true
+		}
+	case object:
+		parameters, _ := asked["_parameters"].(object)
+		of, _ := asked["_object_parameters"].(object)
+		network, _ = of["network"].(string)
+		view, _ = of["network_view"].(string)
+		list, _ := parameters["exclude"].([]any)
+		for _, e := range list {
+			text, _ := e.(string)
+			if a, err := netip.ParseAddr(text); err == nil {
+				exclude = append(exclude, a)
+			}
+		}
+		kind, _ := asked["_object"].(string)
+		rightKind := (kind == "network") == !strings.Contains(network, ":")
+		return network, view, exclude, asked["_object_function"] == "next_available_ip" && asked["_result_field"] == "ips" && rightKind
+	}
+	return "", "", nil, false
 }
 
 // next returns the lowest free address of a network that a host may have.

@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	ibclient "github.com/infobloxopen/infoblox-go-client/v2"
 
-	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/host"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapitest"
 )
@@ -166,25 +165,21 @@ func (o ours) network(cidr string) bool {
 	return ok
 }
 
-func (o ours) host(name, cidr4, cidr6 string) host.Record {
-	h := host.Record{Name: name, NetworkView: "default"}
-	for _, cidr := range []string{cidr4, cidr6} {
+func next(cidrs ...string) (all []wapi.Next) {
+	for _, cidr := range cidrs {
 		if cidr != "" {
-			h = h.WithNext(netip.MustParsePrefix(cidr), "default")
+			all = append(all, wapi.Next{Network: netip.MustParsePrefix(cidr), View: "default"})
 		}
 	}
-	return h
+	return all
 }
 
 func (o ours) create(name, cidr4, cidr6 string) string {
-	ref, err := o.client().CreateHost(o.t.Context(), o.host(name, cidr4, cidr6))
-	o.must(err)
-	h, err := o.client().Host(o.t.Context(), ref)
-	o.must(err)
-	return text(h.Addresses())
+	o.must(o.client().CreateHost(o.t.Context(), wapi.Record{Name: name, NetworkView: "default"}, next(cidr4, cidr6)...))
+	return o.find(name)
 }
 
-func (o ours) found(name string) (h host.Record) {
+func (o ours) found(name string) (h wapi.Record) {
 	all, err := o.client().Hosts(o.t.Context(), name, "default")
 	o.must(err)
 	if len(all) > 0 {
@@ -202,10 +197,7 @@ func (o ours) change(name, keep, with string) string {
 			h = h.Without(a)
 		}
 	}
-	if with != "" {
-		h = h.WithNext(netip.MustParsePrefix(with), "default")
-	}
-	o.must(o.client().UpdateHost(o.t.Context(), h))
+	o.must(o.client().UpdateHost(o.t.Context(), h, next(with)...))
 	return o.find(name)
 }
 
@@ -214,8 +206,7 @@ func (o ours) remove(name string) bool {
 }
 
 func (o ours) refused(name, cidr string) string {
-	_, err := o.client().CreateHost(o.t.Context(), o.host(name, cidr, ""))
-	return said(o.t, err)
+	return said(o.t, o.client().CreateHost(o.t.Context(), wapi.Record{Name: name, NetworkView: "default"}, next(cidr)...))
 }
 
 type theirs struct {

@@ -1,0 +1,368 @@
+package claims
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
+	"github.com/multicidr/controller-manager/apis/k0rdent/v1beta1"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
+	"github.com/multicidr/controller-manager/controllers/text"
+)
+
+// Condition types of a ClusterIPAMClaim, beside those of k0rdent. Each is there only while it is True.
+const (
+	// ConditionPoolWouldWiden: the pool has other addresses than the claim says, and waits for a confirmation.
+	ConditionPoolWouldWiden = "PoolWouldWiden"
+	// ConditionWarning: the claim works, and probably not as its author expects. Its reason has all reasons, its message all messages.
+	ConditionWarning = "Warning"
+)
+
+// conditionTypes are the condition types that this package maintains. The last ones are those of earlier versions, which are removed.
+var conditionTypes = []string{
+	v1beta1.ConditionInvalidClaim, v1beta1.ConditionProviderError, ConditionPoolWouldWiden, ConditionWarning,
+	"BoundToCluster", "ClusterChanged", "InputIgnored", "PrefixMissing", "GatewayOutside", "OldPoolInUse",
+}
+
+// Reasons of conditions and events.
+const (
+	ReasonBound               = "Bound"
+	ReasonInvalidClaim        = "InvalidClaim"
+	ReasonClusterIPAMConflict = "ClusterIPAMConflict"
+	ReasonClusterIPAMDeleting = "ClusterIPAMDeleting"
+	ReasonPoolConflict        = "PoolConflict"
+	ReasonPoolDeleting        = "PoolDeleting"
+	ReasonPoolNotReady        = "PoolNotReady"
+	ReasonPoolExhausted       = "PoolExhausted"
+	ReasonNoUsableAddress     = "NoUsableAddress"
+	ReasonInstanceUnknown     = "InstanceUnknown"
+	ReasonInstanceKept        = "InstanceKept"
+	ReasonNotInstalled        = "NotInstalled"
+	ReasonRefused             = "Refused"
+	// Of the condition Warning: spec.cluster is not what is recorded; the claim has fields that nobody uses; machines get the prefix length 0; the gateway is
+	// not in the subnet that machines configure; the provider was changed, and addresses of the earlier provider's pool are in use.
+	ReasonClusterChanged = "ClusterChanged"
+	ReasonInputIgnored   = "InputIgnored"
+	ReasonPrefixMissing  = "PrefixMissing"
+	ReasonGatewayOutside = "GatewayOutside"
+	ReasonOldPoolInUse   = "OldPoolInUse"
+)
+
+// AnnotationCluster on a ClusterIPAM is the ClusterDeployment that the claim is bound to.
+const AnnotationCluster = "networking.x-k8s.io/cluster-deployment"
+
+// View is everything that a decision about one claim depends on. The objects have the name and namespace of the claim; nil for those that do
+// not exist.
+type View struct {
+	Claim     *v1beta1.ClusterIPAMClaim
+	IPAM      *v1beta1.ClusterIPAM
+	InCluster *v1alpha2.InClusterIPPool
+	Infoblox  *v1alpha1.InfobloxIPPool
+	// NotInstalled has the kinds of pools that the API server does not serve.
+	NotInstalled []*runner.Kind
+	// Instances are the names of all InfobloxInstances, sorted, and DefaultInstance is the one for claims that do not name any.
+	Instances       []string
+	DefaultInstance string
+	// Refused is why the API server has just refused one of the writes; empty if it has not.
+	Refused string
+	Now     metav1.Time
+}
+
+// Owned reports whether a ClusterIPAM exists and belongs to a claim.
+func Owned(ipam *v1beta1.ClusterIPAM, claim *v1beta1.ClusterIPAMClaim) bool {
+	if ipam == nil {
+		return false
+	}
+	owner := metav1.GetControllerOfNoCopy(ipam)
+	return owner != nil && owner.UID == claim.UID
+}
+
+// Cluster returns the recorded ClusterDeployment of a claim; empty if none is recorded yet.
+func Cluster(claim *v1beta1.ClusterIPAMClaim, ipam *v1beta1.ClusterIPAM) string {
+	if !Owned(ipam, claim) {
+		return ""
+	}
+	return ipam.Annotations[AnnotationCluster]
+}
+
+// Leaves reports whether clusterctl is moving an object to another cluster. Then nothing is made for it here any more.
+func Leaves(object metav1.Object) bool {
+	_, leaves := object.GetAnnotations()["clusterctl.cluster.x-k8s.io/delete-for-move"]
+	return leaves
+}
+
+// decision is what is known about a claim so far, while Decide goes through its steps.
+type decision struct {
+	View
+	network  *network // nil if the claim is invalid: then nothing is created or changed, and what exists stays
+	cluster  string   // the ClusterDeployment that the claim is bound to
+	missing  []Write
+	findings []Finding
+	// problem is why the claim cannot give addresses, and what to do.
+	problem *Finding
+	// owned is whether there is a ClusterIPAM of this claim that can be used, and bound whether its pool is ready, too.
+	owned, bound bool
+}
+
+func (d *decision) add(w *Write) {
+	if w != nil {
+		d.missing = append(d.missing, *w)
+	}
+}
+
+func (d *decision) find(kind, reason, message string, args ...any) {
+	d.findings = append(d.findings, Finding{Type: kind, Reason: reason, Message: fmt.Sprintf(message, args...)})
+}
+
+// Decide returns the writes that a claim needs, in order: a later one is only right once the earlier ones are carried out.
+func Decide(v View) []Write {
+	if v.Claim.DeletionTimestamp != nil || Leaves(v.Claim) {
+		return nil // Garbage collection deletes what belongs to the claim.
+	}
+	d := decision{View: v, cluster: v.Claim.Spec.Cluster}
+	if recorded := Cluster(v.Claim, v.IPAM); recorded != "" {
+		d.cluster = recorded // What is recorded first stays.
+	}
+	d.judge()
+	ipam := d.ipam()
+	d.add(ipam)
+	d.owned = Owned(v.IPAM, v.Claim) && d.problem == nil
+	if d.problem == nil && (d.network != nil || d.owned) {
+		d.bind(ipam == nil)
+	}
+	d.tellProblem()
+	if d.owned && d.network != nil && v.Claim.Spec.ClusterIPAMRef == "" && v.Refused == "" {
+		d.add(&Write{Verb: Patch, Kind: runner.ClusterIPAMClaims, Object: v.Claim, Changes: map[string]any{"spec": map[string]any{"clusterIPAMRef": v.Claim.Name}}})
+		return d.missing // The event of this write brings the status.
+	}
+	d.add(d.claimStatus())
+	return d.missing
+}
+
+// tellProblem adds the problem to the findings. A refusal of the API server comes first: it keeps the claim from everything else.
+func (d *decision) tellProblem() {
+	if d.Refused != "" {
+		d.problem = &Finding{Reason: ReasonRefused, Message: text.Cut("The API server refuses what this claim needs: "+d.Refused, text.MaxMessage)}
+	}
+	if d.problem != nil {
+		d.problem.Type = v1beta1.ConditionProviderError
+		d.findings = append(d.findings, *d.problem)
+	}
+}
+
+// judge reads the claim.
+func (d *decision) judge() {
+	spec := &d.Claim.Spec
+	if n, err := readClaim(d.Claim); err == nil {
+		d.network = &n
+		d.doubt()
+	} else {
+		kept := ""
+		if Owned(d.IPAM, d.Claim) {
+			kept = " Until then the pool stays as it is."
+		}
+		d.find(v1beta1.ConditionInvalidClaim, ReasonInvalidClaim, "%s.%s", text.Cut(err.Error(), text.MaxProblem), kept)
+	}
+	if ignored := ignoredInput(spec); len(ignored) > 0 {
+		d.find(ConditionWarning, ReasonInputIgnored, "Nobody uses %s. Remove what is not used.", strings.Join(ignored, ", "))
+	}
+	if d.cluster != spec.Cluster {
+		d.find(ConditionWarning, ReasonClusterChanged,
+			"The claim stays bound to the ClusterDeployment %s. Set spec.cluster to %s again. For another ClusterDeployment write another claim.", d.cluster, d.cluster)
+	}
+}
+
+// doubt is about a network that a pool can allocate from, but with which machines probably reach nobody.
+func (d *decision) doubt() {
+	spec := &d.Claim.Spec
+	if d.network.prefix == 0 && len(spec.NodeNetwork.IPAddresses) > 0 {
+		d.find(ConditionWarning, ReasonPrefixMissing, "spec.nodeNetwork has ipAddresses and no prefix, so machines get the prefix length 0. Set prefix, for example to 24.")
+	}
+	if subnet, stray := d.network.strayGateway(); stray {
+		size := "prefix"
+		if spec.Provider == v1beta1.ProviderInfoblox {
+			size = "cidr"
+		}
+		d.find(ConditionWarning, ReasonGatewayOutside,
+			"spec.nodeNetwork.gateway %s is not in %v, the subnet that machines configure. Correct gateway or %s, unless the machines have a route to this gateway.", d.network.gateway, subnet, size)
+	}
+}
+
+// readClaim returns the network of a claim. An error says what is wrong, and then what to do. Without a provider nobody can say what a network
+// needs, so that is read first.
+func readClaim(claim *v1beta1.ClusterIPAMClaim) (network, error) {
+	spec := &claim.Spec
+	switch {
+	case spec.Provider == "":
+		return network{}, fmt.Errorf("spec.provider is empty. Set it to %s or %s", v1beta1.ProviderInCluster, v1beta1.ProviderInfoblox)
+	case spec.ClusterIPAMRef != "" && spec.ClusterIPAMRef != claim.Name:
+		return network{}, fmt.Errorf("spec.clusterIPAMRef is %q, but the ClusterIPAM of a claim has the name of the claim. Remove the field", text.Cut(spec.ClusterIPAMRef, text.MaxValue))
+	}
+	return readNetwork(spec)
+}
+
+func ignoredInput(spec *v1beta1.ClusterIPAMClaimSpec) (fields []string) {
+	for field, s := range map[string]*v1beta1.AddressSpace{"spec.clusterNetwork": &spec.ClusterNetwork, "spec.externalNetwork": &spec.ExternalNetwork} {
+		if s.CIDR != "" || s.Gateway != "" || len(s.IPAddresses) > 0 || s.Prefix != 0 {
+			fields = append(fields, field)
+		}
+	}
+	slices.Sort(fields)
+	if spec.Provider != v1beta1.ProviderInfoblox {
+		return fields
+	}
+	if len(spec.NodeNetwork.IPAddresses) > 0 {
+		fields = append(fields, "spec.nodeNetwork.ipAddresses (Infoblox chooses from cidr)")
+	}
+	if cidr, err := netip.ParsePrefix(spec.NodeNetwork.CIDR); err == nil && spec.NodeNetwork.Prefix != 0 && spec.NodeNetwork.Prefix != cidr.Bits() {
+		fields = append(fields, "spec.nodeNetwork.prefix (Infoblox takes that of cidr)")
+	}
+	return fields
+}
+
+// ipam returns the write that the ClusterIPAM of the claim needs, or finds why it cannot be used.
+func (d *decision) ipam() *Write {
+	if d.IPAM != nil {
+		d.problem = d.ipamProblem()
+	}
+	switch {
+	case d.problem != nil || d.network == nil:
+		return nil
+	case d.IPAM != nil:
+		return d.patchIPAM()
+	}
+	create := &v1beta1.ClusterIPAM{ObjectMeta: ofClaim(d.Claim, true), Spec: ipamSpec(d.Claim)}
+	if d.cluster != "" {
+		create.Annotations = map[string]string{AnnotationCluster: d.cluster}
+	}
+	return &Write{Verb: Create, Kind: runner.ClusterIPAMs, Object: create}
+}
+
+func ipamSpec(claim *v1beta1.ClusterIPAMClaim) v1beta1.ClusterIPAMSpec {
+	return v1beta1.ClusterIPAMSpec{Provider: claim.Spec.Provider, ClusterIPAMClaimRef: claim.Name}
+}
+
+// ipamProblem returns why the ClusterIPAM that exists is not for this claim, or not for long; nil if the claim owns it or may take it over.
+func (d *decision) ipamProblem() *Finding {
+	name, ipam, owned, ref := d.Claim.Name, d.IPAM, Owned(d.IPAM, d.Claim), d.IPAM.Spec.ClusterIPAMClaimRef
+	switch controller := metav1.GetControllerOfNoCopy(ipam); {
+	case !owned && controller != nil:
+		return &Finding{Reason: ReasonClusterIPAMConflict, Message: fmt.Sprintf(
+			"ClusterIPAM %s belongs to %s %s with the UID %s. If that is gone, the ClusterIPAM goes, too. Otherwise rename this claim.", name, controller.Kind, controller.Name, controller.UID)}
+	case !owned && ref != "" && ref != name:
+		return &Finding{Reason: ReasonClusterIPAMConflict, Message: fmt.Sprintf(
+			"ClusterIPAM %s is for the claim %s. Rename this claim, or delete the ClusterIPAM.", name, text.Cut(ref, text.MaxValue))}
+	case ipam.DeletionTimestamp != nil:
+		return &Finding{Reason: ReasonClusterIPAMDeleting, Message: fmt.Sprintf(
+			"ClusterIPAM %s is being deleted and has finalizers: %s. It is created again when it is gone.", name, text.Listed(ipam.Finalizers))}
+	}
+	return nil
+}
+
+// patchIPAM returns the write that makes the ClusterIPAM what the claim says; nil if it is.
+func (d *decision) patchIPAM() *Write {
+	claim, ipam := d.Claim, d.IPAM
+	changes, metadata := map[string]any{}, map[string]any{}
+	if !Owned(ipam, claim) {
+		metadata["ownerReferences"] = append(slices.Clone(ipam.OwnerReferences), ofClaim(claim, true).OwnerReferences...)
+	}
+	if ipam.Annotations[AnnotationCluster] != d.cluster {
+		metadata["annotations"] = map[string]any{AnnotationCluster: orNil(d.cluster)}
+	}
+	if len(metadata) > 0 {
+		changes["metadata"] = metadata
+	}
+	if want := ipamSpec(claim); ipam.Spec != want {
+		changes["spec"] = want
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	return &Write{Verb: PatchVersion, Kind: runner.ClusterIPAMs, Object: ipam, Changes: changes}
+}
+
+// bind adds what the pools and the status of the ClusterIPAM need. settled is whether the ClusterIPAM needs no other write: that one changes its
+// version, so its status has to wait, and its phase stays as it is.
+func (d *decision) bind(settled bool) {
+	p := d.pool()
+	d.add(p.write(d.Claim))
+	d.problem = p.problem
+	if p.widens != nil {
+		d.findings = append(d.findings, *p.widens)
+	}
+	if !d.owned {
+		return
+	}
+	if settled {
+		d.add(d.ipamStatus(p))
+	}
+	d.bound = p.ready && (settled || d.IPAM.Status.Phase == v1beta1.PhaseBound)
+	if d.bound && d.network != nil { // Until then an earlier provider's pool is kept.
+		d.releaseOther()
+	}
+}
+
+// ipamStatus returns the write that the status of the ClusterIPAM needs.
+func (d *decision) ipamStatus(p *pool) *Write {
+	want := v1beta1.ClusterIPAMStatus{Phase: v1beta1.PhasePending, ProviderData: []v1beta1.ProviderData{p.providerData(d.Claim.Name)}}
+	if p.ready {
+		want.Phase = v1beta1.PhaseBound
+	}
+	if d.IPAM.Status.Phase == want.Phase && equality.Semantic.DeepEqual(d.IPAM.Status.ProviderData, want.ProviderData) {
+		return nil
+	}
+	return &Write{Verb: PatchStatus, Kind: runner.ClusterIPAMs, Object: d.IPAM, Changes: map[string]any{"phase": want.Phase, "providerData": want.ProviderData}}
+}
+
+// claimStatus returns the write that the status of the claim needs.
+func (d *decision) claimStatus() *Write {
+	conditions, events, changed := with(d.Claim.Status.Conditions, d.findings, d.Now)
+	if !changed && d.bound == d.Claim.Status.Bound {
+		return nil
+	}
+	if d.bound && !d.Claim.Status.Bound {
+		events = append(events, Event{Normal: true, Reason: ReasonBound, Message: "The pool of this claim can give addresses."})
+	}
+	return &Write{Verb: PatchStatus, Kind: runner.ClusterIPAMClaims, Object: d.Claim, Changes: map[string]any{"bound": d.bound, "conditions": conditions}, Events: events}
+}
+
+// Finding is something that a condition with status True tells the users of an object, and an event when it begins.
+type Finding struct {
+	Type, Reason, Message string
+	// Quiet: as a rule it ends within milliseconds, so there is no event.
+	Quiet bool
+}
+
+// with returns the conditions of a claim in which those of this package say what was found, and the events of new findings. Findings of one type
+// share a condition. Conditions of other types stay.
+func with(conditions []metav1.Condition, findings []Finding, now metav1.Time) (all []metav1.Condition, events []Event, changed bool) {
+	all = slices.Clone(conditions)
+	for _, kind := range conditionTypes {
+		var reasons, messages []string
+		before := meta.FindStatusCondition(conditions, kind)
+		for _, f := range findings {
+			if f.Type != kind {
+				continue
+			}
+			reasons, messages = append(reasons, f.Reason), append(messages, f.Message)
+			if isNew := before == nil || !strings.Contains(before.Message, f.Message); isNew && !f.Quiet {
+				events = append(events, Event{Reason: f.Reason, Message: f.Message})
+			}
+		}
+		if len(reasons) == 0 {
+			changed = meta.RemoveStatusCondition(&all, kind) || changed
+			continue
+		}
+		changed = meta.SetStatusCondition(&all, metav1.Condition{
+			Type: kind, Status: metav1.ConditionTrue, Reason: strings.Join(reasons, ","), Message: text.Cut(strings.Join(messages, " "), text.MaxCondition), LastTransitionTime: now,
+		}) || changed
+	}
+	return all, events, changed
+}

@@ -1,0 +1,272 @@
+package claims
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
+	"github.com/multicidr/controller-manager/apis/k0rdent/v1beta1"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
+	"github.com/multicidr/controller-manager/controllers/text"
+)
+
+// pool is a pool of either kind, as far as this package cares.
+type pool struct {
+	kind   *runner.Kind
+	object metav1.Object // nil: there is none
+	// create is the object to create if there is none; nil if the claim does not say enough.
+	create metav1.Object
+	// changes are the fields of the spec that differ from what the claim says.
+	changes map[string]any
+	// adopt is whether the pool is to get the claim as an owner.
+	adopt bool
+	// ready is whether the pool can give addresses, or could if some were released; problem is why not, and what to do.
+	ready   bool
+	problem *Finding
+	// widens is why the changes wait for a confirmation.
+	widens *Finding
+}
+
+// pool is the pool of the claim, of the kind of its provider, or for an invalid claim of the provider that it had when it was valid.
+func (d *decision) pool() *pool {
+	provider := d.Claim.Spec.Provider
+	if d.network == nil && d.IPAM.Spec.Provider != "" {
+		provider = d.IPAM.Spec.Provider
+	}
+	p := &pool{kind: runner.InClusterIPPools}
+	if provider == v1beta1.ProviderInfoblox {
+		p.kind = runner.InfobloxIPPools
+	}
+	switch {
+	case slices.Contains(d.NotInstalled, p.kind):
+		p.problem = &Finding{Reason: ReasonNotInstalled, Message: "The API server has no kind " + p.kind.Name + ". Install its CustomResourceDefinition."}
+		return p
+	case provider == v1beta1.ProviderInfoblox:
+		d.infobloxPool(p)
+	default:
+		d.inClusterPool(p)
+	}
+	d.judgePool(p)
+	return p
+}
+
+// inClusterPool compares the InClusterIPPool of the claim with its network.
+func (d *decision) inClusterPool(p *pool) {
+	var want v1alpha2.InClusterIPPoolSpec
+	if n := d.network; n != nil {
+		want = v1alpha2.InClusterIPPoolSpec{Addresses: n.addresses, Prefix: n.prefix, Gateway: n.gateway}
+		p.create = &v1alpha2.InClusterIPPool{ObjectMeta: ofClaim(d.Claim, false), Spec: want}
+	}
+	if d.InCluster == nil {
+		return
+	}
+	p.object = d.InCluster
+	if p.create != nil {
+		fields := func(s *v1alpha2.InClusterIPPoolSpec) map[string]any {
+			return map[string]any{"addresses": s.Addresses, "prefix": s.Prefix, "gateway": orNil(s.Gateway)}
+		}
+		p.changes = differing(fields(&d.InCluster.Spec), fields(&want))
+	}
+	usage := d.InCluster.Status.IPAddresses
+	p.ready = usage != nil && usage.Total > 0
+	switch {
+	case usage == nil:
+		p.problem = &Finding{Reason: ReasonPoolNotReady, Quiet: true,
+			Message: "No IPAM provider has filled the status of the InClusterIPPool. If this lasts, turn on in-cluster-ip-pool-controller or install a provider."}
+	case usage.Total <= 0:
+		p.problem = &Finding{Reason: ReasonNoUsableAddress,
+			Message: "The network has no address to allocate: the first address, the last one and the gateway are reserved. Make spec.nodeNetwork larger."}
+	case usage.Free <= 0:
+		p.problem = &Finding{Reason: ReasonPoolExhausted,
+			Message: fmt.Sprintf("The InClusterIPPool is full: all of its %d addresses are in use. Make spec.nodeNetwork larger, or delete machines.", usage.Total)}
+	}
+}
+
+// infobloxPool is inClusterPool for the other kind.
+func (d *decision) infobloxPool(p *pool) {
+	var instance string
+	instance, p.problem = d.instance()
+	var want v1alpha1.InfobloxIPPoolSpec
+	if n := d.network; n != nil && instance != "" {
+		want = v1alpha1.InfobloxIPPoolSpec{InstanceRef: v1alpha1.InstanceReference{Name: instance}, Subnets: []v1alpha1.Subnet{{CIDR: n.cidr.String(), Gateway: n.gateway}}}
+		p.create = &v1alpha1.InfobloxIPPool{ObjectMeta: ofClaim(d.Claim, false), Spec: want}
+	}
+	if d.Infoblox == nil {
+		return
+	}
+	p.object = d.Infoblox
+	if p.create != nil {
+		fields := func(s *v1alpha1.InfobloxIPPoolSpec) map[string]any {
+			return map[string]any{"instance": s.InstanceRef, "subnets": s.Subnets}
+		}
+		p.changes = differing(fields(&d.Infoblox.Spec), fields(&want))
+	}
+	ready := meta.FindStatusCondition(d.Infoblox.Status.Conditions, v1alpha1.ConditionReady)
+	p.ready = ready != nil && ready.Status == metav1.ConditionTrue
+	switch {
+	case p.ready || p.problem != nil:
+	case ready == nil:
+		p.problem = &Finding{Reason: ReasonPoolNotReady, Quiet: true,
+			Message: "No IPAM provider has filled the status of the InfobloxIPPool. If this lasts, turn on infoblox-ip-pool-controller or install a provider."}
+	default:
+		p.problem = &Finding{Reason: ReasonPoolNotReady, Message: text.Cut(fmt.Sprintf("The InfobloxIPPool is not ready: %s: %s", ready.Reason, ready.Message), text.MaxMessage)}
+	}
+}
+
+// instance returns the InfobloxInstance for the claim: the one that its annotation names, else that of the pool, else the one that the flag
+// names, else the only one. A pool that works keeps its instance, because that is where the host records of its addresses are.
+func (d *decision) instance() (name string, problem *Finding) {
+	asked := d.Claim.Annotations[v1beta1.AnnotationInfobloxInstance]
+	if d.Infoblox != nil && d.Infoblox.Spec.InstanceRef.Name != "" {
+		now := d.Infoblox.Spec.InstanceRef.Name
+		switch {
+		case asked == "" || asked == now:
+			return now, nil
+		case meta.IsStatusConditionTrue(d.Infoblox.Status.Conditions, v1alpha1.ConditionReady):
+			return now, &Finding{Reason: ReasonInstanceKept, Message: fmt.Sprintf(
+				"The InfobloxIPPool stays with the InfobloxInstance %s, where its addresses are. To use %s, delete the InfobloxIPPool, or remove the annotation %s.",
+				now, text.Cut(asked, text.MaxValue), v1beta1.AnnotationInfobloxInstance)}
+		}
+	}
+	switch {
+	case asked != "":
+		return asked, nil
+	case d.DefaultInstance != "":
+		return d.DefaultInstance, nil
+	case len(d.Instances) == 1:
+		return d.Instances[0], nil
+	case len(d.Instances) == 0:
+		return "", &Finding{Reason: ReasonInstanceUnknown, Message: "There is no InfobloxInstance. Create one."}
+	}
+	return "", &Finding{Reason: ReasonInstanceUnknown, Message: fmt.Sprintf("There are several InfobloxInstances (%s). Set the annotation %s of the claim to one of them.",
+		text.Listed(d.Instances), v1beta1.AnnotationInfobloxInstance)}
+}
+
+// judgePool adds what the kinds have in common: whether the claim may use the pool, and may change it.
+func (d *decision) judgePool(p *pool) {
+	unusable := func(reason, message string) {
+		p.ready, p.create, p.changes, p.problem = false, nil, nil, &Finding{Reason: reason, Message: p.kind.Name + " " + d.Claim.Name + " " + message}
+	}
+	if p.object == nil {
+		if p.problem == nil {
+			p.problem = &Finding{Reason: ReasonPoolNotReady, Message: "The " + p.kind.Name + " does not exist yet.", Quiet: true}
+		}
+		return
+	}
+	switch owner, earlier := OwnerOf(p.object, d.Claim, v1beta1.KindClusterIPAMClaim); {
+	case !owner && earlier:
+		unusable(ReasonPoolConflict, "belongs to an earlier claim of this name and stays until nothing uses it. Delete the IPAddressClaims that use it, or rename this claim.")
+	case !owner && (p.create == nil || len(p.changes) > 0):
+		unusable(ReasonPoolConflict, "does not belong to this claim, and its spec says something else. Rename the claim, write the same into the claim, or delete the pool.")
+	case p.object.GetDeletionTimestamp() != nil:
+		unusable(ReasonPoolDeleting, "is being deleted and stays while IPAddresses of it exist. It is created again when it is gone.")
+	case !owner:
+		p.adopt, p.ready = true, false
+	case p.kind == runner.InClusterIPPools && p.changes["addresses"] != nil:
+		d.holdBack(p)
+	}
+}
+
+// holdBack leaves a pool as it is until somebody confirms the change, if it has the addresses of spec.clusterNetwork: k0rdent's manager reads them up to
+// v1.8, and the addresses of spec.nodeNetwork may belong to somebody else.
+func (d *decision) holdBack(p *pool) {
+	wanted := strings.Join(d.network.addresses, ",")
+	if !slices.Equal(d.InCluster.Spec.Addresses, d.Claim.Spec.ClusterNetwork.IPAddresses) || d.Claim.Annotations[v1beta1.AnnotationConfirmPool] == wanted {
+		return
+	}
+	p.changes = nil
+	p.widens = &Finding{Type: ConditionPoolWouldWiden, Reason: ConditionPoolWouldWiden, Message: fmt.Sprintf(
+		"InClusterIPPool %s has the addresses of spec.clusterNetwork, and spec.nodeNetwork says others. The pool stays as it is. To keep its addresses, write them into "+
+			"spec.nodeNetwork.ipAddresses. To change the pool, set the annotation %s of the claim to %s.", d.Claim.Name, v1beta1.AnnotationConfirmPool, wanted)}
+}
+
+// write returns the write that the pool needs.
+func (p *pool) write(claim *v1beta1.ClusterIPAMClaim) *Write {
+	switch {
+	case p.object == nil && p.create != nil:
+		return &Write{Verb: Create, Kind: p.kind, Object: p.create}
+	case p.adopt:
+		owners := append(slices.Clone(p.object.GetOwnerReferences()), ofClaim(claim, false).OwnerReferences...)
+		return &Write{Verb: PatchVersion, Kind: p.kind, Object: p.object, Changes: map[string]any{"metadata": map[string]any{"ownerReferences": owners}}}
+	case len(p.changes) > 0:
+		return &Write{Verb: Patch, Kind: p.kind, Object: p.object, Changes: map[string]any{"spec": p.changes}}
+	}
+	return nil
+}
+
+// releaseOther deletes the pool of the provider that the claim had before, once no address of it is in use. An InfobloxIPPool does not say how many
+// are. Its finalizer keeps it while there are any.
+func (d *decision) releaseOther() {
+	var other metav1.Object
+	kind, used := runner.InClusterIPPools, false
+	switch infoblox := d.Claim.Spec.Provider == v1beta1.ProviderInfoblox; {
+	case infoblox && d.InCluster != nil:
+		other, used = d.InCluster, d.InCluster.Status.IPAddresses != nil && d.InCluster.Status.IPAddresses.Used > 0
+	case !infoblox && d.Infoblox != nil:
+		other, kind = d.Infoblox, runner.InfobloxIPPools
+	default:
+		return
+	}
+	switch owner, _ := OwnerOf(other, d.Claim, v1beta1.KindClusterIPAMClaim); {
+	case !owner:
+	case used || other.GetDeletionTimestamp() != nil:
+		d.find(ConditionWarning, ReasonOldPoolInUse, "The provider was changed. %s %s of the earlier provider is deleted when none of its addresses is in use. "+
+			"New machines get addresses from the new pool. Replace the old machines.", kind, d.Claim.Name)
+	default:
+		d.add(&Write{Verb: Delete, Kind: kind, Object: other})
+	}
+}
+
+// OwnerOf reports whether an object belongs to another one of this kind, and whether it belongs to an earlier one of the same name, so that garbage
+// collection is going to delete it.
+func OwnerOf(o, by metav1.Object, kind string) (owner, earlier bool) {
+	for _, r := range o.GetOwnerReferences() {
+		owner = owner || r.UID == by.GetUID()
+		earlier = earlier || r.Kind == kind && r.UID != by.GetUID()
+	}
+	return owner, earlier
+}
+
+// ofClaim is the metadata of an object that garbage collection deletes after the claim. controller is whether it belongs to no one else.
+func ofClaim(claim *v1beta1.ClusterIPAMClaim, controller bool) metav1.ObjectMeta {
+	owner := metav1.OwnerReference{APIVersion: v1beta1.GroupVersion.String(), Kind: v1beta1.KindClusterIPAMClaim, Name: claim.Name, UID: claim.UID}
+	if controller {
+		owner.Controller, owner.BlockOwnerDeletion = &controller, &controller
+	}
+	return metav1.ObjectMeta{Namespace: claim.Namespace, Name: claim.Name, OwnerReferences: []metav1.OwnerReference{owner}}
+}
+
+// providerData is the one entry in the status of the ClusterIPAM.
+func (p *pool) providerData(name string) v1beta1.ProviderData {
+	config, err := json.Marshal(map[string]string{"apiGroup": v1alpha2.GroupName, "kind": p.kind.Name, "name": name})
+	if err != nil {
+		panic(err) // Strings can be encoded.
+	}
+	return v1beta1.ProviderData{Name: v1beta1.ProviderDataIPPool, Ready: p.ready, Config: &apiextensionsv1.JSON{Raw: config}}
+}
+
+// differing returns the fields that are not as they should be.
+func differing(is, want map[string]any) map[string]any {
+	changes := map[string]any{}
+	for field, value := range want {
+		if !equality.Semantic.DeepEqual(is[field], value) {
+			changes[field] = value
+		}
+	}
+	return changes
+}
+
+func orNil(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}

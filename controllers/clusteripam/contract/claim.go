@@ -1,0 +1,422 @@
+package contract
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
+	"github.com/multicidr/controller-manager/controllers/writes"
+)
+
+// Reconcile works on the claim of a name, and on the IPAddress of that name. It is called for one name at a time.
+func (c *Contract) Reconcile(ctx context.Context, name types.NamespacedName) error {
+	if over, err := c.depart(ctx, name); err != nil || !over {
+		return err
+	}
+	claim, exists := c.Claims.Get(name.Namespace, name.Name)
+	address, found := c.Addresses.Get(name.Namespace, name.Name)
+	if err := c.letGoOfOrphan(ctx, claim, address); err != nil || !exists {
+		return err
+	}
+	pool, ours := c.Provider.Pool(claim)
+	switch {
+	case !ours || c.rests(claim, pool):
+		return nil
+	case claim.DeletionTimestamp != nil:
+		return c.release(ctx, claim, pool)
+	case c.withoutCluster(claim):
+		return c.waitForCluster(ctx, claim, address)
+	}
+	if !found {
+		var err error
+		if address, err = c.settled(ctx, claim); err != nil {
+			return err
+		}
+	}
+	return c.serve(ctx, claim, pool, address)
+}
+
+// waitForCluster tells a claim without an address that its Cluster does not exist.
+func (c *Contract) waitForCluster(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) error {
+	if address != nil || claim.Status.AddressRef.Name != "" {
+		return nil
+	}
+	return c.wait(ctx, claim, Waits{Reason: v1beta2.ReasonAllocationFailed,
+		Message: fmt.Sprintf("Cluster %s/%s does not exist. Create it, or correct spec.clusterName.", claim.Namespace, clusterOf(claim))})
+}
+
+// serve brings a claim to its address. address is the IPAddress of its name; nil if there is none.
+func (c *Contract) serve(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object, address *v1beta2.IPAddress) error {
+	switch {
+	case address == nil && c.hasMoved(claim):
+		return nil
+	case address == nil:
+		return c.allocate(ctx, claim, pool)
+	case !Owns(claim, address):
+		return c.wait(ctx, claim, Waits{Reason: v1beta2.ReasonAllocationFailed, Message: obstructed(claim, address)})
+	case GoingAway(address):
+		return nil
+	}
+	claim, err := c.mark(ctx, claim, address, c.says(address))
+	if err != nil {
+		return err
+	}
+	if err := c.adopt(ctx, claim, pool, address); err != nil {
+		return err
+	}
+	if c.isNews(claim, address) {
+		if err := c.Provider.Confirm(ctx, claim, pool, address); err != nil {
+			return c.wait(ctx, claim, err)
+		}
+	}
+	return c.tell(ctx, claim, address)
+}
+
+// says returns what follows from an IPAddress alone.
+func (c *Contract) says(address *v1beta2.IPAddress) map[string]string {
+	if c.Says == nil {
+		return nil
+	}
+	return c.Says(address)
+}
+
+// hasMoved reports whether clusterctl has deleted the IPAddress of a claim because it is in another cluster by now.
+func (c *Contract) hasMoved(claim *v1beta2.IPAddressClaim) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.moved[claim.UID]
+}
+
+// isNews reports whether a claim was not told of its IPAddress yet, or another program told it, and another process created that.
+func (c *Contract) isNews(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return (claim.Status.AddressRef.Name != address.Name || c.unmarked(address)) && !c.created[address.UID]
+}
+
+// unmarked reports whether another program has allocated an IPAddress, and it was not confirmed yet.
+func (c *Contract) unmarked(address *v1beta2.IPAddress) bool {
+	return c.Unmarked != nil && c.Unmarked(address)
+}
+
+// allocate creates the IPAddress of a claim.
+func (c *Contract) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object) error {
+	said, unable := c.Provider.Prepare(ctx, claim, pool)
+	claim, err := c.mark(ctx, claim, nil, said)
+	switch {
+	case err != nil:
+		return err
+	case unable != nil:
+		return c.wait(ctx, claim, unable)
+	}
+	allocation, err := c.Provider.Allocate(ctx, claim, pool)
+	if err != nil {
+		return c.wait(ctx, claim, err)
+	}
+	if claim, err = c.mark(ctx, claim, nil, allocation.Annotations); err != nil {
+		return err
+	}
+	return c.create(ctx, claim, pool, allocation)
+}
+
+// mark writes what the claim of an address carries: the finalizer, the owner annotation, the annotations of the provider, and the label that has it moved with
+// its pool. What the claim has lost, it takes from its IPAddress, which may be nil. It returns the claim as it is stored.
+func (c *Contract) mark(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress, said map[string]string) (*v1beta2.IPAddressClaim, error) {
+	wanted := map[string]string{}
+	if address != nil && !IsCopy(address) {
+		wanted = carried(address, c.Carries)
+	}
+	if !IsCopy(claim) {
+		maps.Copy(wanted, carried(claim, c.Carries))
+	}
+	maps.Copy(wanted, said)
+	// A claim that has nothing stays behind: in the other cluster it could be given what claims have that arrive there after it.
+	moves := address != nil || len(wanted) > 0
+	wanted[AnnotationOwner] = fmt.Sprintf("%s/%s/%s", claim.Namespace, claim.Name, c.Token(claim, address))
+	metadata := map[string]any{}
+	if differ := differences(claim, wanted, c.Carries); len(differ) > 0 {
+		metadata["annotations"] = differ
+	}
+	if _, ok := claim.Labels[LabelMove]; !ok && moves {
+		metadata["labels"] = map[string]any{LabelMove: ""}
+	}
+	if !has(claim, v1beta2.FinalizerReleaseAddress) {
+		metadata["finalizers"] = append(slices.Clone(claim.Finalizers), v1beta2.FinalizerReleaseAddress)
+	}
+	if len(metadata) == 0 {
+		return claim, nil
+	}
+	c.sayIfTaken(claim, address)
+	stored := &v1beta2.IPAddressClaim{}
+	patch := runner.MergePatchOfVersion(claim, map[string]any{"metadata": metadata})
+	if err := c.Term.API.Patch(ctx, runner.IPAddressClaims, NameOf(claim), patch, stored); err != nil {
+		return nil, Refused(err, "write the finalizer and the annotations")
+	}
+	return stored, nil
+}
+
+// sayIfTaken tells the users of a claim that its owner annotation is replaced, because another claim has that token.
+func (c *Contract) sayIfTaken(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) {
+	if uid, ok := Owner(claim); ok && uid != c.Token(claim, address) {
+		c.Term.Event(claim, runner.IPAddressClaims, false, "OwnerIgnored",
+			fmt.Sprintf("The annotation %s says %s, and another IPAddressClaim has that. This claim gets an address of its own.", AnnotationOwner, uid))
+	}
+}
+
+// carried returns those annotations of an object.
+func carried(object metav1.Object, keys []string) map[string]string {
+	all := map[string]string{}
+	for _, key := range keys {
+		if value, ok := object.GetAnnotations()[key]; ok {
+			all[key] = value
+		}
+	}
+	return all
+}
+
+// differences returns what changes the annotations of an object to the wanted ones. Of those keys, others go.
+func differences(object metav1.Object, wanted map[string]string, keys []string) map[string]any {
+	changes := map[string]any{}
+	for key, value := range wanted {
+		if now, ok := object.GetAnnotations()[key]; !ok || now != value {
+			changes[key] = value
+		}
+	}
+	for key := range carried(object, keys) {
+		if _, ok := wanted[key]; !ok {
+			changes[key] = nil
+		}
+	}
+	return changes
+}
+
+// create creates the IPAddress of a claim, and tells the claim.
+func (c *Contract) create(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object, a Allocation) error {
+	if !c.begin(claim) {
+		return nil
+	}
+	// Logged before it is sent, for somebody who later must find out what this process may have allocated: an answer can be lost.
+	ref := claim.Spec.PoolRef
+	klog.FromContext(ctx).Info("Allocating an address", "claim", klog.KObj(claim), "address", a.Address, "kind", ref.Kind, "pool", ref.Name)
+	stored := &v1beta2.IPAddress{}
+	err := c.Term.API.Create(ctx, runner.IPAddresses, c.addressFor(claim, pool, a), stored)
+	c.answered(claim.UID, stored.UID, err)
+	switch {
+	case err == nil:
+		return c.tell(ctx, claim, stored)
+	case writes.Answered(err) && apierrors.IsAlreadyExists(err):
+		found, err := c.settled(ctx, claim)
+		switch {
+		case err != nil:
+			return err
+		case found == nil: // It was there, and is gone.
+			return writes.Later(time.Second)
+		}
+		return c.serve(ctx, claim, pool, found)
+	case writes.NotSent(err) || !writes.Answered(err):
+		return fmt.Errorf("create the IPAddress: %w", err)
+	}
+	if told := c.wait(ctx, claim, Waits{Reason: v1beta2.ReasonAllocationFailed, Message: "The API server refused the IPAddress: " + why(err)}); told != nil {
+		return told
+	}
+	return fmt.Errorf("create the IPAddress: %w", err)
+}
+
+// begin notes that an IPAddress is about to be created, unless the claim is gone.
+func (c *Contract) begin(claim *v1beta2.IPAddressClaim) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	shown, ok := c.Claims.Get(claim.Namespace, claim.Name)
+	if !ok || shown.UID != claim.UID {
+		return false
+	}
+	c.creates[claim.UID] = create{}
+	return true
+}
+
+// answered notes the answer to a create.
+func (c *Contract) answered(claim, address types.UID, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case err == nil:
+		c.created[address] = true
+		c.creates[claim] = create{stored: address}
+		if since, ok := c.since[claim]; ok {
+			c.Term.Took(time.Since(since))
+			delete(c.since, claim)
+		}
+	case !writes.Answered(err):
+		c.creates[claim] = create{until: time.Now().Add(c.Term.Unanswered())}
+	case !apierrors.IsAlreadyExists(err):
+		delete(c.creates, claim)
+	}
+}
+
+// settled returns the IPAddress that a create of this process has made, or whatever else has its name, although the watch does not show it. Without such a
+// create it returns nil. As long as the create can still be carried out, the error says so.
+func (c *Contract) settled(ctx context.Context, claim *v1beta2.IPAddressClaim) (*v1beta2.IPAddress, error) {
+	c.mu.Lock()
+	pending, ok := c.creates[claim.UID]
+	c.mu.Unlock()
+	if !ok {
+		return nil, nil
+	}
+	if rest := time.Until(pending.until); rest > 0 {
+		return nil, writes.Later(rest)
+	}
+	found := &v1beta2.IPAddress{}
+	err := c.Term.API.Get(ctx, runner.IPAddresses, NameOf(claim), found)
+	if err != nil && !writes.NotThere(err) {
+		return nil, fmt.Errorf("find out whether the IPAddress exists: %w", err)
+	}
+	if err != nil {
+		found = nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if found == nil {
+		delete(c.creates, claim.UID)
+	} else { // The watch will show it.
+		c.creates[claim.UID] = create{stored: found.UID}
+	}
+	return found, nil
+}
+
+// addressFor returns the IPAddress of a claim.
+func (c *Contract) addressFor(claim *v1beta2.IPAddressClaim, pool metav1.Object, a Allocation) *v1beta2.IPAddress {
+	prefix := int32(a.Prefix) // at most 128
+	o := &v1beta2.IPAddress{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: claim.Name, Namespace: claim.Namespace,
+			Finalizers:      []string{v1beta2.FinalizerProtectAddress},
+			Annotations:     carried(claim, append([]string{AnnotationOwner}, c.Carries...)),
+			OwnerReferences: []metav1.OwnerReference{c.owner(claim, true), poolOwner(claim, pool)},
+		},
+		Spec: v1beta2.IPAddressSpec{
+			ClaimRef: v1beta2.IPAddressClaimReference{Name: claim.Name}, PoolRef: claim.Spec.PoolRef,
+			Address: a.Address.String(), Prefix: &prefix, Gateway: a.Gateway,
+		},
+	}
+	if name, ok := claim.Labels[v1beta2.LabelClusterName]; ok {
+		o.Labels = map[string]string{v1beta2.LabelClusterName: name}
+	}
+	return o
+}
+
+func (c *Contract) owner(claim *v1beta2.IPAddressClaim, controller bool) metav1.OwnerReference {
+	yes := true
+	version, _ := c.Term.Served(runner.IPAddressClaims)
+	return metav1.OwnerReference{
+		APIVersion: version, Kind: v1beta2.KindIPAddressClaim, Name: claim.Name, UID: claim.UID, Controller: &controller, BlockOwnerDeletion: &yes,
+	}
+}
+
+// poolKinds are the kinds of pools, by their names.
+var poolKinds = func() map[string]*runner.Kind {
+	all := map[string]*runner.Kind{}
+	for _, k := range []*runner.Kind{runner.InClusterIPPools, runner.GlobalInClusterIPPools, runner.InClusterPrefixPools, runner.GlobalInClusterPrefixPools, runner.InfobloxIPPools} {
+		all[k.Name] = k
+	}
+	return all
+}()
+
+func poolOwner(claim *v1beta2.IPAddressClaim, pool metav1.Object) metav1.OwnerReference {
+	yes, no := true, false
+	kind := poolKinds[claim.Spec.PoolRef.Kind]
+	return metav1.OwnerReference{
+		APIVersion: kind.Group + "/" + kind.Versions[0], Kind: kind.Name, Name: pool.GetName(), UID: pool.GetUID(), Controller: &no, BlockOwnerDeletion: &yes,
+	}
+}
+
+// adopt gives an existing IPAddress of a claim its finalizer, owners, label and annotations. Its spec is never changed. While it is being deleted, no finalizer
+// can be added, and the claim keeps it as it is.
+func (c *Contract) adopt(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object, address *v1beta2.IPAddress) error {
+	if address.DeletionTimestamp != nil {
+		return nil
+	}
+	metadata := map[string]any{}
+	if !has(address, v1beta2.FinalizerProtectAddress) {
+		metadata["finalizers"] = append(slices.Clone(address.Finalizers), v1beta2.FinalizerProtectAddress)
+	}
+	if owners, differ := c.owners(claim, pool, address); differ {
+		metadata["ownerReferences"] = owners
+	}
+	if name, ok := claim.Labels[v1beta2.LabelClusterName]; ok && address.Labels[v1beta2.LabelClusterName] != name {
+		metadata["labels"] = map[string]any{v1beta2.LabelClusterName: name}
+	}
+	keys := append([]string{AnnotationOwner}, c.Carries...)
+	if differ := differences(address, carried(claim, keys), keys); len(differ) > 0 {
+		metadata["annotations"] = differ
+	}
+	if len(metadata) == 0 {
+		return nil
+	}
+	patch := runner.MergePatchOfVersion(address, map[string]any{"metadata": metadata})
+	return Refused(c.Term.API.Patch(ctx, runner.IPAddresses, NameOf(address), patch, nil), "adopt the IPAddress")
+}
+
+// owners returns the owners that an IPAddress of the claim is to have, and whether they differ from those it has. An IPAddress has one
+// controller at most, so the claim is not its controller if another object is.
+func (c *Contract) owners(claim *v1beta2.IPAddressClaim, pool metav1.Object, o *v1beta2.IPAddress) (owners []metav1.OwnerReference, differ bool) {
+	other := slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool {
+		return r.Controller != nil && *r.Controller && (r.Kind != v1beta2.KindIPAddressClaim || r.Name != claim.Name)
+	})
+	wanted := []metav1.OwnerReference{c.owner(claim, !other)}
+	if pool != nil && pool.GetDeletionTimestamp() == nil {
+		wanted = append(wanted, poolOwner(claim, pool))
+	}
+	owners = slices.Clone(o.OwnerReferences)
+	for _, w := range wanted {
+		i := slices.IndexFunc(owners, func(r metav1.OwnerReference) bool { return r.Kind == w.Kind && r.Name == w.Name })
+		switch {
+		case i < 0:
+			owners, differ = append(owners, w), true
+		case owners[i].UID != w.UID:
+			owners[i], differ = w, true
+		}
+	}
+	return owners, differ
+}
+
+// obstructed says what the IPAddress is that has the name of a claim and is not the claim's, and what to do.
+func obstructed(claim *v1beta2.IPAddressClaim, by *v1beta2.IPAddress) string {
+	of := by.Spec.PoolRef.Kind + " " + by.Spec.PoolRef.Name
+	if group := by.Spec.PoolRef.APIGroup; group != v1beta2.GroupName {
+		of += " of " + group
+	}
+	if by.Spec.ClaimRef.Name != claim.Name {
+		return fmt.Sprintf("The IPAddress of the same name belongs to the claim %s and to %s. Delete it if no machine uses it, or give this claim another name.",
+			by.Spec.ClaimRef.Name, of)
+	}
+	return fmt.Sprintf("The IPAddress of the same name has an address of %s, and this claim asks for one of %s %s. "+
+		"Delete the IPAddress if no machine uses it. Otherwise delete this claim, and create it for %s.", of, claim.Spec.PoolRef.Kind, claim.Spec.PoolRef.Name, of)
+}
+
+// has reports whether an object has a finalizer.
+func has(object metav1.Object, finalizer string) bool {
+	return slices.Contains(object.GetFinalizers(), finalizer)
+}
+
+// changed reports whether a write was refused because its object has changed or is gone.
+func changed(err error) bool {
+	return writes.Answered(err) && (apierrors.IsConflict(err) || writes.NotThere(err))
+}
+
+// why returns what the API server says about a request that it refused.
+func why(err error) string {
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+		return status.Status().Message
+	}
+	return err.Error()
+}

@@ -1,0 +1,251 @@
+package gate
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/multicidr/controller-manager/apis/k0rdent/v1beta1"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/claims"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
+)
+
+func parsed[T any](t *testing.T, text string) *T {
+	t.Helper()
+	o := new(T)
+	if err := json.Unmarshal([]byte(text), o); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return o
+}
+
+const (
+	boundClaim = `{"metadata": {"name": "c", "uid": "u"}, "spec": {"provider": "in-cluster", "cluster": "d"},
+		"status": {"bound": true}}`
+	boundIPAM = `{"metadata": {"name": "c", "annotations": {"networking.x-k8s.io/cluster-deployment": "d"}, "ownerReferences": [{"uid": "u", "controller": true}]}, "spec": {"clusterIPAMClaimRef": "c"},
+		"status": {"phase": "Bound", "providerData": [{"name": "ipPool", "ready": true, "config": {"name": "c", "kind": "InClusterIPPool", "apiGroup": "ipam.cluster.x-k8s.io"}}]}}`
+	entry = `{"config":{"apiGroup":"ipam.cluster.x-k8s.io","kind":"InClusterIPPool","name":"c"},"name":"ipPool","ready":true}`
+)
+
+// viewOf is a ClusterDeployment that refers to a bound claim.
+func viewOf(t *testing.T, config string) View {
+	return View{
+		Deployment: parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d"}, "spec": {"ipamClaim": {"ref": "c"}, "config": `+config+`}}`),
+		Claim:      parsed[v1beta1.ClusterIPAMClaim](t, boundClaim), IPAM: parsed[v1beta1.ClusterIPAM](t, boundIPAM),
+	}
+}
+
+// TestConfig: what is written into the config of a ClusterDeployment whose claim is bound.
+func TestConfig(t *testing.T) {
+	const (
+		theirs  = `{"name": "ipPool", "ready": true, "config": {"kind": "GlobalInClusterIPPool", "name": "c"}}`
+		another = `{"name": "ipPool", "ready": true, "config": {"apiGroup": "ipam.cluster.x-k8s.io", "kind": "InClusterIPPool", "name": "b"}}`
+		earlier = `{"name": "ipPool", "ready": true, "config": {"apiGroup": "ipam.cluster.x-k8s.io/v1alpha1", "kind": "InfobloxIPPool", "name": "c"}}`
+		more    = `{"name": "ipPool", "ready": true, "dns": "x", "config": {"apiGroup": "ipam.cluster.x-k8s.io", "kind": "InClusterIPPool", "name": "c", "vlan": 7}}`
+	)
+	for name, tc := range map[string]struct {
+		config string
+		want   string // the changes of the config, or the reason of the condition
+	}{
+		"nothing":                            {"null", `{"ipPool":` + entry + `,"ipamEnabled":true}`},
+		"other values":                       {`{"workers": 3}`, `{"ipPool":` + entry + `,"ipamEnabled":true}`},
+		"turned off before there was a pool": {`{"ipamEnabled": false}`, `{"ipPool":` + entry + `,"ipamEnabled":true}`},
+		"complete":                           {`{"ipamEnabled": true, "ipPool": ` + entry + `}`, ReasonReady},
+		"complete, and more":                 {`{"ipamEnabled": true, "ipPool": ` + more + `}`, ReasonReady},
+		"the pool alone":                     {`{"ipPool": ` + entry + `}`, `{"ipamEnabled":true}`},
+		"turned off by a user":               {`{"ipamEnabled": false, "ipPool": ` + entry + `}`, ReasonDisabled},
+		"an entry of a user":                 {`{"ipamEnabled": true, "ipPool": ` + theirs + `}`, ReasonConfigInvalid},
+		"an entry of a user that is not on":  {`{"ipPool": ` + theirs + `}`, ReasonConfigInvalid},
+		"the pool of another claim":          {`{"ipamEnabled": true, "ipPool": ` + another + `}`, ReasonConfigInvalid},
+		"text":                               {`{"ipamEnabled": true, "ipPool": "c"}`, ReasonConfigInvalid},
+		"the pool of an earlier provider":    {`{"ipamEnabled": true, "ipPool": ` + earlier + `}`, `{"ipPool":` + entry + `}`},
+		"no object":                          {`"text"`, ReasonConfigInvalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := Decide(viewOf(t, tc.config))
+			if len(all) != 1 {
+				t.Fatalf("want one write, got %v", all)
+			}
+			got := ""
+			if all[0].Verb == claims.PatchStatus {
+				got = all[0].Events[0].Reason
+			} else {
+				text, err := json.Marshal(all[0].Changes["spec"].(map[string]any)["config"])
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = string(text)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestGateStaysClosed: what is needed to open it.
+func TestGateStaysClosed(t *testing.T) {
+	record := func(v *View, cluster string) { v.IPAM.Annotations[claims.AnnotationCluster] = cluster }
+	for name, tc := range map[string]struct {
+		change func(v *View)
+		want   string
+		says   string
+	}{
+		"no claim":                         {func(v *View) { v.Claim = nil }, ReasonClaimMissing, "Create it with spec.cluster: d"},
+		"a claim for nobody":               {func(v *View) { v.Claim.Spec.Cluster = ""; record(v, "") }, ReasonClusterMismatch, "Set its spec.cluster to d"},
+		"a claim for another one":          {func(v *View) { v.Claim.Spec.Cluster = "e"; record(v, "e") }, ReasonClusterMismatch, "for the ClusterDeployment e"},
+		"a claim that was changed":         {func(v *View) { record(v, "e") }, ReasonClusterMismatch, "for the ClusterDeployment e"},
+		"another one that is not recorded": {func(v *View) { v.Claim.Spec.Cluster = "e"; record(v, "") }, ReasonClusterMismatch, "for the ClusterDeployment e"},
+		"bound by k0rdent's manager":       {func(v *View) { record(v, "") }, ReasonClaimNotBound, "Turn on cluster-ipam-controller"},
+		"a claim that is not recorded":     {func(v *View) { v.Claim.Status.Bound = false; v.IPAM = nil }, ReasonClaimNotBound, "is not bound."},
+		"a claim that is being deleted":    {func(v *View) { v.Claim.DeletionTimestamp = &metav1.Time{} }, ReasonClaimNotBound, "it is being deleted"},
+		"a claim that is not bound":        {func(v *View) { v.Claim.Status.Bound = false }, ReasonClaimNotBound, "is not bound."},
+		"an invalid claim": {func(v *View) {
+			v.Claim.Status = v1beta1.ClusterIPAMClaimStatus{Conditions: []metav1.Condition{{Type: v1beta1.ConditionInvalidClaim, Message: "Set its cidr."}}}
+		}, ReasonClaimNotBound, "Set its cidr."},
+		"a ClusterIPAM of somebody else": {func(v *View) {
+			v.Deployment.UID, v.Claim.OwnerReferences, v.IPAM.OwnerReferences[0].UID = "v", []metav1.OwnerReference{{UID: "v"}}, "x"
+		}, ReasonClaimNotBound, "its ClusterIPAM is not ready"},
+		"a ClusterIPAM that is not bound": {func(v *View) { v.IPAM.Status.Phase = "Pending" }, ReasonClaimNotBound, "its ClusterIPAM is not ready"},
+		"a refusal":                       {func(v *View) { v.Refused = "no" }, ReasonRefused, "no"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := viewOf(t, "null")
+			tc.change(&v)
+			all := Decide(v)
+			if len(all) != 1 || all[0].Verb != claims.PatchStatus {
+				t.Fatalf("want a status, got %v", all)
+			}
+			c := all[0].Changes["conditions"].([]metav1.Condition)[0]
+			if c.Status != metav1.ConditionFalse || c.Reason != tc.want || !strings.Contains(c.Message, tc.says) {
+				t.Errorf("got %s %s: %s, want %s: %s", c.Status, c.Reason, c.Message, tc.want, tc.says)
+			}
+		})
+	}
+}
+
+// TestNoClaim: k0rdent's manager writes an empty ipamClaim into every ClusterDeployment. That asks for no addresses.
+func TestNoClaim(t *testing.T) {
+	for _, claim := range []string{`null`, `{}`, `{"ref": ""}`} {
+		d := parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d"}, "spec": {"ipamClaim": `+claim+`}}`)
+		if all := Decide(View{Deployment: d}); len(all) > 0 {
+			t.Errorf("ipamClaim %s: writes %v", claim, all)
+		}
+	}
+}
+
+// TestInlineClaim shows the claim that a ClusterDeployment describes, as other programs read it.
+func TestInlineClaim(t *testing.T) {
+	d := parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d", "namespace": "t", "uid": "v"}, "spec": {"ipamClaim": {"spec": {"provider": "in-cluster", "nodeNetwork": {"cidr": "10.0.0.0/24"}}}}}`)
+	all := Decide(View{Deployment: d})
+	if len(all) != 2 {
+		t.Fatalf("want the claim and its name, got %v", all)
+	}
+	got, err := json.Marshal([]any{all[0].Object, all[1].Changes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `[{"metadata":{"name":"d-ipam","namespace":"t","ownerReferences":[{"apiVersion":"k0rdent.mirantis.com/v1beta1","kind":"ClusterDeployment","name":"d","uid":"v"}]},` +
+		`"spec":{"provider":"in-cluster","cluster":"d","clusterIPAMRef":"d-ipam","nodeNetwork":{"cidr":"10.0.0.0/24"}}},{"spec":{"ipamClaim":{"ref":"d-ipam"}}}]`
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestClaimOfSomebodyElse: a claim that has the name of the one that a ClusterDeployment describes is only changed if it was created for it.
+func TestClaimOfSomebodyElse(t *testing.T) {
+	for name, tc := range map[string]struct {
+		claim string
+		want  string // the writes, and the reason of the condition
+	}{
+		"ours, and edited":               {`{"metadata": {"ownerReferences": [{"kind": "ClusterDeployment", "name": "d", "uid": "v"}]}, "spec": {"provider": "in-cluster", "cluster": "d", "nodeNetwork": {"cidr": "10.9.0.0/24", "prefix": 24}}}`, `patch {"spec":{"nodeNetwork":{"cidr":"10.0.0.0/24","gateway":null,"ipAddresses":null,"prefix":null}}} ClaimNotBound`},
+		"of an earlier one":              {`{"metadata": {"ownerReferences": [{"kind": "ClusterDeployment", "name": "d", "uid": "before"}]}, "spec": {"provider": "in-cluster", "cluster": "d", "nodeNetwork": {"cidr": "10.0.0.0/24"}}}`, "ClaimConflict"},
+		"of a user, says something else": {`{"spec": {"provider": "in-cluster", "cluster": "d", "nodeNetwork": {"cidr": "10.9.0.0/24"}}}`, "ClaimConflict"},
+		"of a user, says the same":       {`{"spec": {"provider": "in-cluster", "cluster": "d", "nodeNetwork": {"cidr": "10.0.0.0/24"}}}`, "ClaimNotBound"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := View{
+				Deployment: parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d", "uid": "v"}, "spec": {"ipamClaim": {"ref": "d-ipam", "spec": {"provider": "in-cluster", "nodeNetwork": {"cidr": "10.0.0.0/24"}}}}}`),
+				Claim:      parsed[v1beta1.ClusterIPAMClaim](t, tc.claim),
+			}
+			got := ""
+			for _, w := range Decide(v) {
+				if conditions, ok := w.Changes["conditions"].([]metav1.Condition); ok {
+					got += conditions[0].Reason
+					continue
+				}
+				text, err := json.Marshal(w.Changes)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got += "patch " + string(text) + " "
+			}
+			if got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// queue notes which ClusterDeployments are to be worked on.
+type queue struct{ names []string }
+
+func (q *queue) Add(key runner.Key)                       { q.names = append(q.names, key.Name) }
+func (q *queue) AddAfter(key runner.Key, _ time.Duration) { q.Add(key) }
+
+// TestWake: a change of a claim or of its ClusterIPAM queues the ClusterDeployments that have the claim, whichever was there first.
+func TestWake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, took := &queue{}, time.Duration(0)
+		term := &runner.Term{Queue: q, Took: func(d time.Duration) { took = d }}
+		l := newLogic(term)
+		object := func(namespace, name string) metav1.ObjectMeta {
+			return metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + name)}
+		}
+		claim := &v1beta1.ClusterIPAMClaim{ObjectMeta: object("t", "c")}
+		ipam := &v1beta1.ClusterIPAM{ObjectMeta: object("t", "c")}
+		d := &v1beta1.ClusterDeployment{ObjectMeta: object("t", "d"), Spec: v1beta1.ClusterDeploymentSpec{IPAMClaim: &v1beta1.ClusterDeploymentIPAMClaim{Ref: "c"}}}
+		inline := &v1beta1.ClusterDeployment{ObjectMeta: object("t", "inline"), Spec: v1beta1.ClusterDeploymentSpec{IPAMClaim: &v1beta1.ClusterDeploymentIPAMClaim{Spec: &v1beta1.ClusterIPAMClaimSpec{}}}}
+		step := func(name, want string, change func()) {
+			t.Helper()
+			q.names = nil
+			change()
+			if got := strings.Join(q.names, " "); got != want {
+				t.Errorf("%s queues %q, want %q", name, got, want)
+			}
+		}
+		step("a claim that nobody has", "", func() { term.Shows(runner.ClusterIPAMClaims, claim) })
+		step("a ClusterDeployment", "d", func() { term.Shows(runner.ClusterDeployments, d) })
+		step("one that describes its claim", "inline", func() { term.Shows(runner.ClusterDeployments, inline) })
+		step("the claim", "d", func() { term.Shows(runner.ClusterIPAMClaims, claim) })
+		step("its ClusterIPAM", "d", func() { term.Shows(runner.ClusterIPAMs, ipam) })
+		step("a claim of that name elsewhere", "", func() { term.Shows(runner.ClusterIPAMClaims, &v1beta1.ClusterIPAMClaim{ObjectMeta: object("u", "c")}) })
+		step("the inline claim", "inline", func() {
+			term.Shows(runner.ClusterIPAMClaims, &v1beta1.ClusterIPAMClaim{ObjectMeta: object("t", "inline-ipam")})
+		})
+		step("the end of the claim", "d", func() { term.Gone(runner.ClusterIPAMClaims, claim) })
+
+		if f := l.Figures(); f.Waiting[ReasonClaimNotBound] != 2 || f.Bound != 0 {
+			t.Errorf("figures %v", f)
+		}
+		time.Sleep(time.Second)
+		d.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionIPAMReady, Status: metav1.ConditionTrue}}
+		step("an open gate", "d", func() { term.Shows(runner.ClusterDeployments, d) })
+		if took != time.Second || l.Figures().Bound != 1 {
+			t.Errorf("it took %v; figures %v", took, l.Figures())
+		}
+		d.Spec.IPAMClaim.Ref = "another"
+		step("another claim", "d", func() { term.Shows(runner.ClusterDeployments, d) })
+		step("the claim that it had", "", func() { term.Shows(runner.ClusterIPAMClaims, claim) })
+		step("the end of the ClusterDeployment", "", func() { term.Gone(runner.ClusterDeployments, d) })
+		step("the claim that nobody has any more", "", func() {
+			term.Shows(runner.ClusterIPAMClaims, &v1beta1.ClusterIPAMClaim{ObjectMeta: object("t", "another")})
+		})
+	})
+}

@@ -1,0 +1,168 @@
+package incluster
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
+)
+
+var poolP = runner.Key{Kind: runner.InClusterIPPools, Namespace: "n", Name: "p"}
+
+func poolWith(addresses ...string) *object {
+	return ofAddresses(v1alpha2.KindInClusterIPPool, &metav1.ObjectMeta{Namespace: "n", Name: "p", Finalizers: []string{v1beta2.FinalizerProtectPool}},
+		&v1alpha2.InClusterIPPoolSpec{Addresses: addresses, Prefix: 8}, v1alpha2.InClusterIPPoolStatus{})
+}
+
+func claimOf(name string, age time.Duration) *v1beta2.IPAddressClaim {
+	o := &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, UID: types.UID(name)}}
+	o.CreationTimestamp = metav1.NewTime(time.Unix(1_000_000, 0).Add(-age))
+	o.Spec.PoolRef = v1beta2.IPPoolReference{APIGroup: v1beta2.GroupName, Kind: v1alpha2.KindInClusterIPPool, Name: "p"}
+	return o
+}
+
+func addressOf(name, address string) *v1beta2.IPAddress {
+	o := &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, UID: types.UID(name)}}
+	o.Spec = v1beta2.IPAddressSpec{ClaimRef: v1beta2.IPAddressClaimReference{Name: name}, PoolRef: claimOf("", 0).Spec.PoolRef, Address: address}
+	return o
+}
+
+func everybodyWants(*claim) bool { return true }
+
+// Claims that wait get addresses in the order of their creation, whoever asks first. Those that do not want one now wait again later.
+func TestTheOldestClaimIsServedFirst(t *testing.T) {
+	rests := map[string]bool{"oldest": true}
+	a := newAllocator(func(c *claim) bool { return !rests[c.object.Name] })
+	a.setPool(poolP, poolWith("10.0.0.1"))
+	for i, name := range []string{"youngest", "younger", "old", "oldest"} {
+		a.setClaim(claimOf(name, time.Duration(i)*time.Hour))
+	}
+	next := func(asks, want string) {
+		t.Helper()
+		a.want(a.claims[types.UID(asks)])
+		for name, c := range a.claims {
+			if c.block.IsValid() != (string(name) == want) {
+				t.Errorf("after %s has asked: %s has %v, want one for %q", asks, name, c.block, want)
+			}
+		}
+	}
+	next("youngest", "old")
+	a.claimGone(claimOf("old", 0))
+	next("oldest", "younger")
+	rests["oldest"] = false
+	a.claimGone(claimOf("younger", 0))
+	next("youngest", "oldest")
+	a.setClaim(claimOf("late", 99*time.Hour))
+	a.claimGone(claimOf("youngest", 0))
+	a.claimGone(claimOf("oldest", 0))
+	next("late", "late")
+	if p := a.pools[poolP]; len(p.waiting) != 0 || p.claims != 1 {
+		t.Errorf("%d claims wait, of %d", len(p.waiting), p.claims)
+	}
+	a.claimGone(claimOf("late", 0))
+	if a.setPool(poolP, nil); len(a.pools)+len(a.order)+len(a.claims)+len(a.names) > 0 {
+		t.Errorf("something is left: %+v", a)
+	}
+}
+
+// The allocator in random histories, beside a slow one: who holds a block, which is the next one, and which IPAddresses are in conflict.
+func TestAllocatorHistories(t *testing.T) {
+	for seed := range uint64(300) {
+		d := rand.New(rand.NewPCG(seed, 0))
+		a := newAllocator(everybodyWants)
+		a.started = true
+		a.setPool(poolP, poolWith("10.0.0.1-10.0.0.9"))
+		addresses := map[string]string{}
+		for range 200 {
+			name := fmt.Sprint("c", d.IntN(12))
+			switch d.IntN(6) {
+			case 0:
+				a.setClaim(claimOf(name, time.Duration(d.IntN(9))*time.Hour))
+			case 1:
+				a.claimGone(claimOf(name, 0))
+			case 2:
+				if addresses[name] == "" {
+					addresses[name] = fmt.Sprint("10.0.0.", 1+d.IntN(12))
+					a.setAddress(addressOf(name, addresses[name]))
+				}
+			case 3:
+				a.addressGone(addressOf(name, ""))
+				delete(addresses, name)
+			case 4:
+				a.setPool(poolP, poolWith(fmt.Sprintf("10.0.0.%d-10.0.0.%d", 1+d.IntN(4), 5+d.IntN(6))))
+			case 5:
+				if c := a.claims[types.UID(name)]; c != nil {
+					a.want(c)
+				}
+			}
+			judgeAllocator(t, a, addresses)
+		}
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+func judgeAllocator(t *testing.T, a *allocator, addresses map[string]string) {
+	t.Helper()
+	p := a.pools[poolP]
+	held := map[netip.Prefix][]string{} // by whom
+	for name, at := range addresses {
+		block := netip.MustParsePrefix(at + "/32")
+		held[block] = append(held[block], name)
+		if c := a.claims[types.UID(name)]; c != nil && c.block != block {
+			t.Errorf("%s has %v, and its IPAddress says %v", name, c.block, block)
+		}
+	}
+	conflicts := 0
+	for _, names := range held {
+		if len(names) > 1 {
+			conflicts += len(names)
+		}
+	}
+	for name, c := range a.claims {
+		if c.block.IsValid() && !slices.Contains(held[c.block], string(name)) {
+			held[c.block] = append(held[c.block], string(name))
+		}
+		if (c.index >= 0) != !c.block.IsValid() {
+			t.Errorf("%s has %v and the place %d", name, c.block, c.index)
+		}
+	}
+	if n := p.usage.Counts(); n.Used != len(held) || len(p.conflicts) != conflicts {
+		t.Errorf("%+v are counted and %d in conflict; held are %v", n, len(p.conflicts), held)
+	}
+	if next, ok := p.usage.Next(); ok && (len(held[next]) > 0 || len(p.waiting) > 0) {
+		t.Errorf("the next one is %v, held are %v, and %d wait", next, held, len(p.waiting))
+	}
+}
+
+// BenchmarkWant chooses an address in a pool in which 60,000 are used.
+func BenchmarkWant(b *testing.B) {
+	a := newAllocator(everybodyWants)
+	a.setPool(poolP, poolWith("10.0.0.0/8"))
+	for i := range 60_000 {
+		o := claimOf(fmt.Sprint("c", i), 0)
+		a.setClaim(o)
+		a.want(a.claims[o.UID])
+	}
+	d := rand.New(rand.NewPCG(1, 1))
+	for b.Loop() {
+		b.StopTimer()
+		o := claimOf(fmt.Sprint("c", d.IntN(60_000)), 0)
+		a.claimGone(o)
+		b.StartTimer()
+		a.setClaim(o)
+		if block, _ := a.want(a.claims[o.UID]); !block.IsValid() {
+			b.Fatal("it has none")
+		}
+	}
+}

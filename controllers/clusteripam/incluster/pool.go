@@ -1,0 +1,104 @@
+package incluster
+
+import (
+	"reflect"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/addresses"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/contract"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
+)
+
+// AnnotationPoolUID on a Global pool is its UID. clusterctl copies such a pool to other clusters and does not delete it, so two clusters would
+// allocate the same addresses.
+const AnnotationPoolUID = "networking.x-k8s.io/pool-uid"
+
+// kindOf is one of the four kinds of pools.
+type kindOf struct {
+	kind             *runner.Kind
+	global, prefixes bool
+}
+
+// kinds are the kinds of pools, by their names.
+var kinds = map[string]kindOf{
+	v1alpha2.KindInClusterIPPool:           {kind: runner.InClusterIPPools},
+	v1alpha2.KindGlobalInClusterIPPool:     {kind: runner.GlobalInClusterIPPools, global: true},
+	v1alpha2.KindInClusterPrefixPool:       {kind: runner.InClusterPrefixPools, prefixes: true},
+	v1alpha2.KindGlobalInClusterPrefixPool: {kind: runner.GlobalInClusterPrefixPools, global: true, prefixes: true},
+}
+
+// object is what the four kinds have in common.
+type object struct {
+	kind   kindOf
+	meta   metav1.Object
+	spec   spec
+	status v1alpha2.InClusterIPPoolStatus
+	// invalid is why nothing is allocated from it; compiled is nil then. Both are set by compile.
+	compiled *addresses.Pool
+	invalid  string
+}
+
+// spec is the spec of a pool of either sort.
+type spec struct {
+	addresses addresses.Spec
+	prefixes  addresses.PrefixSpec
+	gateway   string
+	grace     time.Duration
+}
+
+func (o *object) compile() {
+	var err error
+	switch {
+	case o.spec.grace < 0:
+		o.invalid = "spec.addressReuseGracePeriodSeconds is negative. Write 0 or more"
+		return
+	case o.kind.prefixes:
+		o.compiled, err = addresses.CompilePrefixes(o.spec.prefixes)
+	default:
+		o.compiled, err = addresses.Compile(o.spec.addresses)
+	}
+	if err != nil {
+		o.invalid = err.Error()
+	}
+}
+
+// copiedFrom returns the UID of the Global pool in another cluster from which o was copied; empty if it was not, or somebody has confirmed it.
+func (o *object) copiedFrom() string {
+	if said := o.meta.GetAnnotations()[AnnotationPoolUID]; o.kind.global && said != string(o.meta.GetUID()) {
+		return said
+	}
+	return ""
+}
+
+// eligible reports whether blocks may be allocated from o now. Without its finalizer it could vanish at any time.
+func (o *object) eligible() bool {
+	return o != nil && o.meta.GetDeletionTimestamp() == nil && !contract.Paused(o.meta) && !contract.GoingAway(o.meta) && o.copiedFrom() == "" &&
+		slices.Contains(o.meta.GetFinalizers(), v1beta2.FinalizerProtectPool)
+}
+
+// alike reports whether o is for claims what it was before. Either may be nil.
+func (o *object) alike(before *object) bool {
+	return o != nil && before != nil && reflect.DeepEqual(o.spec, before.spec) && o.eligible() == before.eligible() && o.copiedFrom() == before.copiedFrom() &&
+		contract.Paused(o.meta) == contract.Paused(before.meta) && (o.meta.GetDeletionTimestamp() == nil) == (before.meta.GetDeletionTimestamp() == nil)
+}
+
+func ofAddresses(kind string, meta metav1.Object, s *v1alpha2.InClusterIPPoolSpec, status v1alpha2.InClusterIPPoolStatus) *object {
+	o := &object{kind: kinds[kind], meta: meta, status: status, spec: spec{gateway: s.Gateway, addresses: addresses.Spec{
+		Addresses: s.Addresses, Excluded: s.ExcludedAddresses, Gateway: s.Gateway, Prefix: s.Prefix, AllocateReserved: s.AllocateReservedIPAddresses,
+	}}}
+	if s.AddressReuseGracePeriodSeconds != nil {
+		o.spec.grace = time.Duration(*s.AddressReuseGracePeriodSeconds) * time.Second
+	}
+	return o
+}
+
+func ofPrefixes(kind string, meta metav1.Object, s *v1alpha2.InClusterPrefixPoolSpec, status v1alpha2.InClusterIPPoolStatus) *object {
+	return &object{kind: kinds[kind], meta: meta, status: status, spec: spec{gateway: s.Gateway, prefixes: addresses.PrefixSpec{
+		Prefixes: s.Prefixes, Length: s.AllocationPrefixLength, Excluded: s.ExcludedPrefixes, Gateway: s.Gateway,
+	}}}
+}

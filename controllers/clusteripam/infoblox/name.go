@@ -1,0 +1,79 @@
+package infoblox
+
+import (
+	"cmp"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
+)
+
+// Annotations of an IPAddressClaim and its IPAddress. They are written before anything is written to Infoblox, and stay until the claim goes.
+const (
+	// AnnotationPlace is where the host record is: the InfobloxInstance and the network view. Whatever becomes of the pool, the address can be released.
+	AnnotationPlace = "networking.x-k8s.io/infoblox-record"
+	// AnnotationName is the name of the host record. The annotation of the user can be edited at any time.
+	AnnotationName = "networking.x-k8s.io/infoblox-record-name"
+	// AnnotationAddress is the address that the claim has.
+	AnnotationAddress = "networking.x-k8s.io/infoblox-address"
+)
+
+// place is where a host record is.
+type place struct{ instance, networkView string }
+
+func (p place) String() string { return p.instance + "/" + p.networkView }
+
+// recordName is a name for a host record at a place.
+type recordName struct {
+	place
+	name string
+}
+
+// recordOf returns which host record an IPAddressClaim or an IPAddress has. Those of another program have the name of the claim, unless that says another one.
+func recordOf(object metav1.Object) (r recordName, ok bool) {
+	annotations := object.GetAnnotations()
+	r.instance, r.networkView, ok = strings.Cut(annotations[AnnotationPlace], "/")
+	r.name = cmp.Or(annotations[AnnotationName], annotations[v1alpha1.AnnotationHostname], object.GetName())
+	return r, ok
+}
+
+// annotations are those that say a host record.
+func (r recordName) annotations(hostname string) map[string]string {
+	return map[string]string{AnnotationPlace: r.String(), AnnotationName: r.name, v1alpha1.AnnotationHostname: cmp.Or(hostname, r.name)}
+}
+
+// naming is what the name of a claim's host record comes from.
+type naming struct {
+	claim    string // name of the claim
+	hostname string // the annotation: the user's wish, or the name that was chosen before
+	machine  string // the name of the Machine that the claim is for, or empty
+	dnsZone  string
+}
+
+// fold returns the one way to write a name of the DNS: names that differ only in capitals, or in the last dot, are the same there.
+func fold(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
+
+// first returns the name that is tried first. inZone is false if the user wishes one that is not in the zone of the pool.
+func (n naming) first() (name string, inZone bool) {
+	zone := fold(n.dnsZone)
+	name = fold(cmp.Or(n.hostname, n.machine, n.claim))
+	switch {
+	case zone == "":
+		return fold(cmp.Or(n.hostname, n.claim)), true
+	case n.hostname == "", !strings.Contains(name, "."):
+		return name + "." + zone, true
+	default:
+		return name, strings.HasSuffix(name, "."+zone)
+	}
+}
+
+// ownName is the second name of a claim's host record. The name of a claim means something only in its namespace: if somebody else has a record of that name, one
+// with the token does as well.
+func ownName(claim string, token types.UID) string { return claim + "." + string(token) }
+
+// shares reports whether several claims may have addresses in one record of this name: names that users ask for, or that stand for a Machine in the DNS.
+func shares(name, claim string, token types.UID, dnsZone string) bool {
+	return dnsZone != "" || name != claim && name != ownName(claim, token)
+}

@@ -1,0 +1,361 @@
+package infoblox
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/contract"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/contract/contracttest"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapitest"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
+)
+
+// tell tells a story in the world of the simulation, where nothing goes wrong. before happens before the controller runs.
+func tell(t *testing.T, before, story func(w *world)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		if before != nil {
+			before(w)
+		}
+		w.start(0)
+		time.Sleep(time.Minute)
+		story(w)
+		w.stop(0)
+		if w.violation != "" {
+			t.Error(w.violation)
+		}
+		if t.Failed() {
+			t.Log(strings.Join(w.trace, "\n"))
+		}
+	})
+}
+
+// records returns the host records as "name address ...: comment".
+func (w *world) records() (all []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, h := range w.grid.Hosts() {
+		if h.Name != "c3" {
+			all = append(all, fmt.Sprintf("%s %s: %s", h.Name, strings.Trim(fmt.Sprint(h.Addresses), "[]"), h.Comment))
+		}
+	}
+	return all
+}
+
+func (w *world) wantRecords(want ...string) {
+	w.t.Helper()
+	if got := w.records(); !slices.Equal(got, want) {
+		w.t.Errorf("Infoblox has %q, want %q", got, want)
+	}
+}
+
+func (w *world) claim(name string) *v1beta2.IPAddressClaim {
+	w.t.Helper()
+	claim, ok := contracttest.Read[v1beta2.IPAddressClaim](w.servers[0], runner.IPAddressClaims, namespace, name)
+	if !ok {
+		w.t.Fatalf("the claim %s is gone", name)
+	}
+	return claim
+}
+
+// wantReady wants a condition of a claim that has a reason, and a message with a text.
+func (w *world) wantReady(claim, reason, text string) {
+	w.t.Helper()
+	if ready := contract.Find(w.claim(claim).Status.Conditions, v1beta2.ConditionReady); ready == nil || ready.Reason != reason || !strings.Contains(ready.Message, text) {
+		w.t.Errorf("the claim %s says %+v, want %s %q", claim, ready, reason, text)
+	}
+}
+
+// wapiDo lets somebody do something in Infoblox.
+func (w *world) wapiDo(method, path, body string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if status, answer := w.grid.Do(method, path, nil, []byte(body)); status > 299 {
+		w.t.Fatal(answer)
+	}
+}
+
+// become replaces what Infoblox has. It returns how often it was asked before.
+func (w *world) become(grid *wapitest.Grid) (asked int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.grid = grid
+	return w.asked
+}
+
+func (w *world) refOf(name string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, found := w.grid.Do("GET", "record:host", url.Values{"name": {name}}, nil)
+	return found.([]map[string]any)[0]["_ref"].(string)
+}
+
+// putServed stores a claim and its IPAddress as another controller has left them. of is the UID of its claim.
+func (w *world) putServed(name, address string, claimNotes, addressNotes map[string]string) (uid types.UID) {
+	pool := v1beta2.IPPoolReference{APIGroup: runner.GroupIPAM, Kind: v1alpha1.KindInfobloxIPPool, Name: "v4"}
+	put(w.servers[0], runner.IPAddressClaims, &v1beta2.IPAddressClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: claimNotes, Finalizers: []string{v1beta2.FinalizerReleaseAddress}},
+		Spec:       v1beta2.IPAddressClaimSpec{PoolRef: pool},
+	})
+	put(w.servers[0], runner.IPAddresses, &v1beta2.IPAddress{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: addressNotes, Finalizers: []string{v1beta2.FinalizerProtectAddress}},
+		Spec:       v1beta2.IPAddressSpec{ClaimRef: v1beta2.IPAddressClaimReference{Name: name}, PoolRef: pool, Address: address, Prefix: new(int32(24))},
+	})
+	if _, err := w.servers[0].Edit(runner.IPAddressClaims, in(name), true, map[string]any{"status": map[string]any{"addressRef": map[string]any{"name": name}}}); err != nil {
+		w.t.Fatal(err)
+	}
+	return w.claim(name).UID
+}
+
+// hostOf is a host record as another controller has made it.
+func hostOf(name, comment string, addresses ...string) string {
+	var all []string
+	for _, a := range addresses {
+		all = append(all, fmt.Sprintf(`{"ipv4addr": %q}`, a))
+	}
+	return fmt.Sprintf(`{"name": %q, "comment": %q, "ipv4addrs": [%s]}`, name, comment, strings.Join(all, ", "))
+}
+
+// A record of telekom's provider has no token. It gets one before it is released, whether the claim is deleted before the switch or later. Other addresses in it stay.
+func TestSwitchFromTheOriginal(t *testing.T) {
+	for name, deleted := range map[string]bool{"later": false, "before": true} {
+		t.Run(name, func(t *testing.T) {
+			var uid types.UID
+			tell(t, func(w *world) {
+				w.wapiDo("POST", "record:host", hostOf("m.example.com", "", "10.0.1.7", "10.0.1.8"))
+				w.using["x"] = addr("10.0.1.7")
+				uid = w.putServed("x", "10.0.1.7", map[string]string{v1alpha1.AnnotationHostname: "m.example.com"}, nil)
+				w.putServed("y", "10.0.1.8", map[string]string{v1alpha1.AnnotationHostname: "m.example.com"}, nil)
+				if deleted {
+					w.deleteClaim("x")
+				}
+			}, func(w *world) {
+				y := w.claim("y").UID
+				if !deleted {
+					if got := w.records(); len(got) != 1 || !strings.Contains(got[0], string(uid)) || !strings.Contains(got[0], string(y)) {
+						t.Errorf("the record has no tokens: %q", got)
+					}
+					w.wantReady("x", "Ready", "10.0.1.7")
+					w.deleteClaim("x")
+					time.Sleep(time.Minute)
+				}
+				w.wantRecords(fmt.Sprintf("m.example.com 10.0.1.8: Kubernetes IPAddressClaim %s", y))
+				w.deleteClaim("y")
+				time.Sleep(time.Minute)
+				w.wantRecords()
+			})
+		})
+	}
+}
+
+// What is somebody else's is not adopted: the claim says what to do, and keeps the IPAddress.
+func TestSwitchNotAdopted(t *testing.T) {
+	const other = "Kubernetes IPAddressClaim eeeeeeee-0000-4000-8000-000000000000 (b/x)"
+	tell(t, func(w *world) {
+		w.wapiDo("POST", "record:host", hostOf("m.example.com", other, "10.0.1.7"))
+		w.putServed("x", "10.0.1.7", map[string]string{v1alpha1.AnnotationHostname: "m.example.com"}, nil)
+	}, func(w *world) {
+		w.wantReady("x", v1beta2.ReasonAllocationFailed, "no host record m.example.com with the address 10.0.1.7")
+		w.deleteClaim("x")
+		time.Sleep(time.Minute)
+		w.claim("x")
+		w.wantRecords("m.example.com 10.0.1.7: " + other)
+	})
+}
+
+// Claims of the version before are read as they are, also one that was moved: its token is the UID that its IPAddress notes.
+func TestVersionBefore(t *testing.T) {
+	const moved = "eeeeeeee-0000-4000-8000-000000000000"
+	notes := map[string]string{AnnotationPlace: "i/default", AnnotationName: "m.example.com", v1alpha1.AnnotationHostname: "m.example.com", contract.AnnotationClaimUID: moved}
+	tell(t, func(w *world) {
+		w.wapiDo("POST", "record:host", hostOf("m.example.com", "Kubernetes IPAddressClaim "+moved+" (a/x)", "10.0.1.7"))
+		w.putServed("x", "10.0.1.7", map[string]string{AnnotationPlace: "i/default", AnnotationName: "m.example.com", AnnotationAddress: "10.0.1.7", contract.AnnotationClaimUID: moved}, notes)
+	}, func(w *world) {
+		w.wantReady("x", "Ready", "10.0.1.7")
+		if got, _ := contract.Owner(w.claim("x")); got != moved {
+			t.Errorf("the token is %s", got)
+		}
+		w.deleteClaim("x")
+		time.Sleep(time.Minute)
+		w.wantRecords()
+	})
+}
+
+// A host name outside of the zone is said before Infoblox is asked, and can be corrected. A short name gets the zone.
+func TestHostname(t *testing.T) {
+	tell(t, nil, func(w *world) {
+		w.createClaim("x", "v4", map[string]string{v1alpha1.AnnotationHostname: "node1.example.org"})
+		time.Sleep(10 * time.Second)
+		w.wantReady("x", v1beta2.ReasonAllocationFailed, "The host name node1.example.org is not in the zone example.com")
+		w.wantRecords()
+		w.servers[0].Annotate(runner.IPAddressClaims, in("x"), map[string]string{v1alpha1.AnnotationHostname: "node1"})
+		time.Sleep(10 * time.Second)
+		w.wantRecords(fmt.Sprintf("node1.example.com 10.0.1.2: Kubernetes IPAddressClaim %s (a/x)", w.claim("x").UID))
+	})
+}
+
+// A record that somebody has renamed is found by its token.
+func TestRenamed(t *testing.T) {
+	tell(t, nil, func(w *world) {
+		w.createClaim("x", "small", nil)
+		time.Sleep(10 * time.Second)
+		w.wapiDo("PUT", w.refOf("x"), `{"name": "y"}`)
+		w.deleteClaim("x")
+		time.Sleep(time.Minute)
+		w.wantRecords()
+	})
+}
+
+// An InfobloxInstance is deleted before its claims: they wait and say what to do.
+func TestInstanceGone(t *testing.T) {
+	tell(t, nil, func(w *world) {
+		w.createClaim("x", "small", nil)
+		time.Sleep(10 * time.Second)
+		instance, _ := contracttest.Read[v1alpha1.InfobloxInstance](w.servers[0], runner.InfobloxInstances, "", "i")
+		w.servers[0].Drop(runner.InfobloxInstances, types.NamespacedName{Name: "i"})
+		w.deleteClaim("x")
+		time.Sleep(time.Hour)
+		w.wantReady("x", reasonReleaseFailed, "the InfobloxInstance i, which does not exist. Create it again. Or remove the finalizer "+v1beta2.FinalizerReleaseAddress)
+		instance.ResourceVersion = ""
+		put(w.servers[0], runner.InfobloxInstances, instance)
+		time.Sleep(2 * time.Minute)
+		w.wantRecords()
+		if n := len(contracttest.All[v1beta2.IPAddressClaim](w.servers[0], runner.IPAddressClaims)); n > 0 {
+			t.Error("the claim is still there")
+		}
+	})
+}
+
+// The pool of a claim names another InfobloxInstance: a chosen record stays. Another name of the same Infoblox is none.
+func TestOtherInstance(t *testing.T) {
+	for host, served := range map[string]bool{"Infoblox.": true, "elsewhere": false} {
+		tell(t, func(w *world) {
+			other, _ := contracttest.Read[v1alpha1.InfobloxInstance](w.servers[0], runner.InfobloxInstances, "", "i")
+			other.ObjectMeta = metav1.ObjectMeta{Name: "j"}
+			other.Spec.Host = host
+			put(w.servers[0], runner.InfobloxInstances, other)
+		}, func(w *world) {
+			w.become(wapitest.NewGrid())
+			w.createClaim("x", "small", map[string]string{AnnotationPlace: "i/default", AnnotationName: "x"})
+			time.Sleep(2 * time.Minute)
+			w.wantReady("x", v1beta2.ReasonPoolNotReady, "Infoblox has no network 10.0.0.0/28")
+			w.become(wapitest.NewGrid("10.0.0.0/28"))
+			if _, err := w.servers[0].Edit(runner.InfobloxIPPools, in("small"), false, map[string]any{"metadata": map[string]any{"generation": int64(2)}, "spec": map[string]any{"instance": map[string]any{"name": "j"}}}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Minute)
+			if served {
+				w.wantReady("x", "Ready", "10.0.0.2")
+			} else {
+				w.wantReady("x", v1beta2.ReasonAllocationFailed, "The host record x of the claim is in the InfobloxInstance i and the network view default, and the InfobloxIPPool small names others.")
+			}
+		})
+	}
+}
+
+// What is missing in Infoblox is found when it is missing and when it comes, and Infoblox is asked at most once a minute. IPAddresses without a claim are named.
+func TestChecks(t *testing.T) {
+	for name, tc := range map[string]struct {
+		break_ func(g *wapitest.Grid)
+		pool   string
+		want   string
+	}{
+		"everything is there":                 {func(*wapitest.Grid) {}, "v4", "Ready"},
+		"no DNS view, which nobody needs":     {func(g *wapitest.Grid) { g.DNSViews = nil }, "small", "Ready"},
+		"no DNS view for the zone":            {func(g *wapitest.Grid) { g.DNSViews = nil }, "v4", v1alpha1.ReasonDNSViewNotFound},
+		"no network":                          {func(g *wapitest.Grid) { g.Networks["default"] = nil }, "v4", v1alpha1.ReasonNetworkNotFound},
+		"no network view, and a pool uses it": {func(g *wapitest.Grid) { g.NetworkViews = nil }, "v4", v1alpha1.ReasonNetworkViewNotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tell(t, func(w *world) { tc.break_(w.grid) }, func(w *world) {
+				says := func() *metav1.Condition {
+					pool, _ := contracttest.Read[v1alpha1.InfobloxIPPool](w.servers[0], runner.InfobloxIPPools, namespace, tc.pool)
+					return contract.Find(pool.Status.Conditions, "Ready")
+				}
+				if got := says(); got == nil || got.Reason != tc.want {
+					t.Errorf("the pool says %+v, want %s", got, tc.want)
+				}
+				instance, _ := contracttest.Read[v1alpha1.InfobloxInstance](w.servers[0], runner.InfobloxInstances, "", "i")
+				if got := contract.Find(instance.Status.Conditions, "Ready"); got == nil || got.Reason != v1alpha1.ReasonConfigurationValid {
+					t.Errorf("the instance says %+v", got)
+				}
+				asked := w.become(wapitest.NewGrid("10.0.0.0/28", "10.0.1.0/24", "fd00::/120"))
+				put(w.servers[0], runner.IPAddresses, &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "stray"}, Spec: v1beta2.IPAddressSpec{
+					PoolRef: v1beta2.IPPoolReference{APIGroup: runner.GroupIPAM, Kind: v1alpha1.KindInfobloxIPPool, Name: tc.pool}, Address: "10.0.1.99"}})
+				time.Sleep(10 * time.Minute)
+				if got := says(); got == nil || got.Reason != v1alpha1.ReasonReady || !strings.Contains(got.Message, "IPAddresses without an IPAddressClaim: 1 (stray)") {
+					t.Errorf("later the pool says %+v", got)
+				}
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				if most := 11 * 10; w.asked-asked > most { // An instance and three pools take ten requests.
+					t.Errorf("%d requests in ten minutes, want at most %d", w.asked-asked, most)
+				}
+			})
+		})
+	}
+}
+
+// owners is an API server that has owners of claims.
+type owners struct {
+	runner.API
+	of    map[string][]metav1.OwnerReference
+	asked []string
+}
+
+func (o *owners) Get(_ context.Context, kind *runner.Kind, of types.NamespacedName, into metav1.Object) error {
+	o.asked = append(o.asked, kind.Resource+"."+kind.Group+"/"+kind.Versions[0])
+	found, ok := o.of[kind.Name+" "+of.Name]
+	switch {
+	case of.Name == "secret":
+		return apierrors.NewForbidden(schema.GroupResource{Resource: kind.Resource}, of.Name, nil)
+	case !ok:
+		return apierrors.NewNotFound(schema.GroupResource{Resource: kind.Resource}, of.Name)
+	}
+	into.SetUID("u")
+	into.SetOwnerReferences(found)
+	return nil
+}
+
+// The host name is that of the Machine, however far it is.
+func TestMachine(t *testing.T) {
+	ref := func(version, kind, name string) metav1.OwnerReference {
+		return metav1.OwnerReference{APIVersion: version, Kind: kind, Name: name, UID: "u", Controller: new(true)}
+	}
+	const infra = "infrastructure.cluster.x-k8s.io/v1beta1"
+	machine := ref("cluster.x-k8s.io/v1beta2", "Machine", "m")
+	for name, tc := range map[string]struct {
+		owner metav1.OwnerReference
+		of    map[string][]metav1.OwnerReference
+		want  string
+		fails string
+	}{
+		"its owner":           {owner: machine, want: "m"},
+		"Metal3":              {owner: ref(infra, "Metal3Data", "d"), of: map[string][]metav1.OwnerReference{"Metal3Data d": {ref(infra, "Metal3DataTemplate", "t"), ref(infra, "Metal3Machine", "mm")}, "Metal3Machine mm": {machine}}, want: "m"},
+		"no Machine":          {owner: ref("v1", "ConfigMap", "c"), of: map[string][]metav1.OwnerReference{"ConfigMap c": nil}, want: "c"},
+		"an owner is gone":    {owner: ref(infra, "VSphereVM", "v"), want: "v"},
+		"not another Machine": {owner: ref("machines.example.com/v1", "Machine", "other"), want: "other"},
+		"a circle":            {owner: ref(infra, "A", "a"), of: map[string][]metav1.OwnerReference{"A a": {ref(infra, "A", "a")}}, want: "a"},
+		"it may not be read":  {owner: ref(infra, "Metal3Data", "secret"), fails: "Give it get on metal3datas of the group infrastructure.cluster.x-k8s.io"},
+	} {
+		api := &owners{of: tc.of}
+		l := &logic{term: &runner.Term{API: api}}
+		got, err := l.machineOf(t.Context(), &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{tc.owner}}})
+		if got != tc.want || tc.fails == "" && err != nil || tc.fails != "" && (err == nil || !strings.Contains(err.Error(), tc.fails)) {
+			t.Errorf("%s: %q, %v, asked for %v", name, got, err, api.asked)
+		}
+	}
+}

@@ -1,0 +1,261 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/controller-manager/pkg/healthz"
+	"k8s.io/klog/v2"
+
+	"github.com/multicidr/controller-manager/controllers/lease"
+	"github.com/multicidr/controller-manager/controllers/queues"
+	"github.com/multicidr/controller-manager/controllers/writes"
+)
+
+// Controller runs Logics, one per term. Run may be called once.
+type Controller struct {
+	cfg        Config
+	dynamic    dynamic.Interface
+	metadata   metadata.Interface
+	kubernetes kubernetes.Interface
+	health     health
+	events     *events
+	changed    chan struct{} // has a token when there is a reason to look
+	crds       cache.SharedIndexInformer
+	other      *other                  // nil: no other program matters
+	running    atomic.Pointer[running] // nil while nothing works
+}
+
+// running is what works.
+type running struct {
+	logic  Logic
+	served map[*Kind]string
+}
+
+// New returns a controller. It does no I/O.
+func New(cfg Config) (*Controller, error) {
+	if cfg.Fence == nil {
+		cfg.Fence = &lease.Fence{}
+	}
+	c := &Controller{
+		cfg: cfg, changed: make(chan struct{}, 1),
+		health: health{waitsFor: starts, unseen: map[string]problem{}, failures: map[Key]*failure{}},
+	}
+	if cfg.Other != nil {
+		c.other = &other{Other: *cfg.Other}
+	}
+	config := rest.CopyConfig(cfg.Client)
+	config.ContentType, config.AcceptContentTypes = "application/json", "application/json" // the only ones for custom resources
+	var errs [3]error
+	c.dynamic, errs[0] = dynamic.NewForConfig(config)
+	c.metadata, errs[1] = metadata.NewForConfig(metadata.ConfigFor(cfg.Client))
+	c.kubernetes, errs[2] = kubernetes.NewForConfig(config)
+	return c, errors.Join(errs[:]...)
+}
+
+// Name implements the manager's interface for controllers.
+func (c *Controller) Name() string { return c.cfg.Name }
+
+// HealthChecker reports an error that says what to do, as long as the controller cannot do all of its work.
+func (c *Controller) HealthChecker() healthz.UnnamedHealthChecker { return c }
+
+// Run runs until ctx is done. It returns when everything it started has ended, including writes, except informers: a reflector may sleep for
+// a minute before it ends.
+func (c *Controller) Run(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	logger.Info("Starting controller", "controller", c.cfg.Name)
+	defer logger.Info("Stopped controller", "controller", c.cfg.Name)
+	defer show(c)()
+	c.events = newEvents(ctx, c.kubernetes, c.cfg.Name)
+	defer c.events.broadcaster.Shutdown()
+	if c.watch(ctx) {
+		c.terms(ctx)
+	}
+}
+
+// term runs one Logic until ctx is done. It returns when every write has ended.
+func (c *Controller) term(ctx context.Context, served map[*Kind]string) {
+	defer utilruntime.HandleCrashWithContext(ctx)
+	defer c.health.forget()
+	if !c.waitWrites(ctx) {
+		return
+	}
+	t, lines := c.newTerm(ctx, served), lines{}
+	for kind := range c.cfg.Workers {
+		lines[kind] = queues.New[Key](c.queueName(kind), queues.RetryMax)
+	}
+	t.Queue = lines
+	logic := c.cfg.New(t)
+	if c.read(ctx, t) {
+		c.running.Store(&running{logic, served})
+		defer c.running.Store(nil)
+		c.health.waitFor(problem{})
+		klog.FromContext(ctx).Info("Read everything, starting to work", "controller", c.cfg.Name, "kinds", len(served))
+	}
+	var wg sync.WaitGroup
+	for kind, workers := range c.cfg.Workers {
+		context.AfterFunc(ctx, lines[kind].ShutDown)
+		for range workers {
+			wg.Go(func() {
+				defer utilruntime.HandleCrashWithContext(ctx)
+				// After the end, the workers empty the queue, whose length is a metric that the next term's queue continues.
+				queues.Work(context.WithoutCancel(ctx), lines[kind], func(_ context.Context, key Key) error {
+					if ctx.Err() != nil {
+						return nil
+					}
+					return c.sync(ctx, t, key, logic.Reconcile(ctx, key))
+				})
+			})
+		}
+	}
+	wg.Wait()
+}
+
+// newTerm returns a term without a queue.
+func (c *Controller) newTerm(ctx context.Context, served map[*Kind]string) *Term {
+	t := &Term{
+		Served: func(kind *Kind) (string, bool) {
+			version, ok := served[kind]
+			return version, ok
+		},
+		Unanswered: c.cfg.Fence.Unanswered,
+		Took:       func(d time.Duration) { tookSeconds.WithLabelValues(c.cfg.Name).Observe(d.Seconds()) },
+	}
+	t.Event = func(about metav1.Object, kind *Kind, normal bool, reason, message string) {
+		c.events.tell(about, kind, served[kind], normal, reason, message)
+	}
+	of := func(kind *Kind) (string, bool) {
+		if !slices.ContainsFunc(c.cfg.Reads, func(r Reads) bool { return r.Kind == kind }) {
+			return kind.resource(kind.Versions[0]).GroupVersion().String(), true
+		}
+		return t.Served(kind)
+	}
+	t.API = &client{rest: c.kubernetes.CoreV1().RESTClient(), manager: c.cfg.Name, served: of, fence: c.cfg.Fence, wrote: c.countWrite}
+	t.list = func(kind *Kind) cache.ListerWatcher {
+		i := slices.IndexFunc(c.cfg.Reads, func(r Reads) bool { return r.Kind == kind })
+		gv, _ := schema.ParseGroupVersion(served[kind])
+		if gv.Empty() {
+			return nil
+		}
+		note := c.noteRead(ctx, kind.plural())
+		return listWatch(c.dynamic.Resource(kind.resource(gv.Version)).Namespace(c.cfg.Reads[i].Namespace), "", func(err error) {
+			if note(err); err != nil {
+				c.again() // Perhaps the kind is gone.
+			}
+		})
+	}
+	return t
+}
+
+// lines are the queues of a term.
+type lines map[*Kind]queues.Queue[Key]
+
+func (l lines) Add(key Key)                       { l[key.Kind].Add(key) }
+func (l lines) AddAfter(key Key, d time.Duration) { l[key.Kind].AddAfter(key, d) }
+
+func (c *Controller) queueName(kind *Kind) string {
+	name := kind.Resource
+	if name == "" {
+		name = kind.Name
+	}
+	return strings.ReplaceAll(c.cfg.Name, "-", "_") + "_" + name
+}
+
+// waitWrites returns when no unanswered write of this process can be carried out any more; false if ctx was done before. The Logic that sent
+// them and knew what is in them is gone, so everything must be read after that.
+func (c *Controller) waitWrites(ctx context.Context) bool {
+	const interval = 50 * time.Millisecond
+	return wait.PollUntilContextCancel(ctx, interval, true, func(context.Context) (bool, error) {
+		if c.cfg.Fence.Unanswered() <= 0 {
+			return true, nil
+		}
+		c.health.waitFor(problem{What: "writes from before the controller started anew, which got no answer and may still be carried out"})
+		return false, nil
+	}) == nil
+}
+
+// read returns when everything that exists was passed to the Logic; false if ctx was done before.
+func (c *Controller) read(ctx context.Context, t *Term) bool {
+	kinds := slices.SortedFunc(maps.Keys(t.reads), func(a, b *Kind) int { return strings.Compare(a.Name, b.Name) })
+	synced := map[*Kind]cache.InformerSynced{}
+	for _, kind := range kinds {
+		if r := t.reads[kind]; r.informer != nil {
+			handler, _ := r.informer.AddEventHandler(r.handler()) // It fails only for an informer that has ended.
+			synced[kind] = handler.HasSynced
+			go r.informer.RunWithContext(ctx)
+		}
+	}
+	for _, kind := range kinds {
+		if synced[kind] != nil {
+			c.health.waitFor(problem{What: "all " + kind.plural() + " to be read"})
+			if !cache.WaitForCacheSync(ctx.Done(), synced[kind]) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// reasonFails is the reason of events about objects on which the work fails.
+const reasonFails = "WriteFailed"
+
+// sync notes the result of the work on an object, and returns what the queue gets.
+func (c *Controller) sync(ctx context.Context, t *Term, key Key, err error) error {
+	tell, p := c.health.synced(key, err)
+	c.countSync(key.Kind, err, p)
+	if p.What == "" {
+		return err
+	}
+	if r := t.reads[key.Kind]; tell {
+		klog.FromContext(ctx).Error(err, "An object cannot be handled, will try again", "kind", key.Kind.Name, "object", klog.KRef(key.Namespace, key.Name), "why", p.What)
+		if r != nil {
+			if object, ok, _ := r.indexer.GetByKey(cache.NewObjectName(key.Namespace, key.Name).String()); ok {
+				t.Event(object.(metav1.Object), key.Kind, false, reasonFails, p.String())
+			}
+		}
+	}
+	return writes.RefusedLater{Err: err} // which is logged above, once
+}
+
+// DebuggingHandler serves the state of the controller as JSON.
+func (c *Controller) DebuggingHandler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		page := struct {
+			Controller string    `json:"controller"`
+			Time       time.Time `json:"time"`
+			// Problem is what the health check says.
+			Problem string `json:"problem,omitempty"`
+			// Served are the API versions of the kinds that the controller reads.
+			Served map[string]string `json:"served"`
+			State  any               `json:"state,omitempty"`
+		}{Controller: c.cfg.Name, Time: time.Now().UTC(), Served: map[string]string{}}
+		if err := c.Check(r); err != nil {
+			page.Problem = err.Error()
+		}
+		if now := c.running.Load(); now != nil {
+			for kind, version := range now.served {
+				page.Served[kind.Name] = version
+			}
+			page.State = now.logic.Show()
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		_, _ = w.Write(append(encode(page), '\n'))
+	})
+}

@@ -1,0 +1,203 @@
+package runner
+
+import (
+	"context"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// Pointer is a pointer to a struct of the API.
+type Pointer[T any] interface {
+	*T
+	metav1.Object
+	runtime.Object
+}
+
+// Lister reads the objects of a kind as the watch has shown them last. Nothing that it returns may be modified.
+type Lister[T metav1.Object] struct{ indexer cache.Indexer }
+
+// Get returns an object. The namespace is empty for a cluster-scoped kind.
+func (l Lister[T]) Get(namespace, name string) (object T, ok bool) {
+	found, ok, _ := l.indexer.GetByKey(cache.NewObjectName(namespace, name).String()) // It never fails.
+	if ok {
+		object = found.(T)
+	}
+	return object, ok
+}
+
+// List returns all objects, in no order.
+func (l Lister[T]) List() []T {
+	found := l.indexer.List()
+	all := make([]T, len(found))
+	for i, object := range found {
+		all[i] = object.(T)
+	}
+	return all
+}
+
+// Read has a term read a kind, which must be one of Config.Reads, once. changed is called for every change, after the Lister shows it, in the order of
+// the changes of this kind, concurrently with those of other kinds: before is nil for a new object, now for one that is gone. It is called
+// for everything that exists before the first Reconcile. An object that was replaced by another of its name is first gone, then new.
+// If nobody saw the end of an object, because the watch missed it, before has a deletionTimestamp in any case.
+// For an Optional kind that is not served, the Lister stays empty.
+func Read[T any, P Pointer[T]](t *Term, kind *Kind, changed func(before, now P)) Lister[P] {
+	r := &reading{changed: func(before, now metav1.Object) {
+		b, _ := before.(P)
+		n, _ := now.(P)
+		changed(b, n)
+	}}
+	var lw cache.ListerWatcher
+	if t.list != nil {
+		lw = t.list(kind)
+	}
+	informer := newInformer(kind.plural(), lw, &unstructured.Unstructured{}, func(from any) (any, error) { return decode[T, P](t, kind, from), nil })
+	r.indexer = informer.GetIndexer()
+	if lw != nil {
+		r.informer = informer
+	}
+	if t.reads == nil {
+		t.reads = map[*Kind]*reading{}
+	}
+	if t.reads[kind] != nil {
+		panic(kind.Name + " is read twice")
+	}
+	t.reads[kind] = r
+	return Lister[P]{r.indexer}
+}
+
+// reading is how one kind is read.
+type reading struct {
+	informer cache.SharedIndexInformer // nil if the kind is absent, and in a test
+	indexer  cache.Indexer             // of the informer
+	changed  func(before, now metav1.Object)
+	shows    sync.Mutex // A test calls Shows and Gone concurrently.
+}
+
+// handler passes the events of the informer on.
+func (r *reading) handler() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(now any) { r.changed(nil, now.(metav1.Object)) },
+		UpdateFunc: func(before, now any) {
+			if b, n := before.(metav1.Object), now.(metav1.Object); b.GetResourceVersion() != n.GetResourceVersion() { // A list shows everything again.
+				r.replaced(b, n)
+			}
+		},
+		DeleteFunc: func(before any) {
+			if missed, ok := before.(cache.DeletedFinalStateUnknown); ok {
+				before = unseen(missed.Obj.(metav1.Object))
+			}
+			r.changed(before.(metav1.Object), nil)
+		},
+	}
+}
+
+// replaced passes on what has the name of an object that existed before.
+func (r *reading) replaced(before, now metav1.Object) {
+	if before.GetUID() != now.GetUID() {
+		r.changed(unseen(before), nil)
+		before = nil
+	}
+	r.changed(before, now)
+}
+
+// unseen returns the last known state of an object whose end nobody saw. It may have been marked as deleted since.
+func unseen(object metav1.Object) metav1.Object {
+	if object.GetDeletionTimestamp() != nil {
+		return object
+	}
+	now := metav1.Now()
+	object = object.(runtime.Object).DeepCopyObject().(metav1.Object)
+	object.SetDeletionTimestamp(&now)
+	return object
+}
+
+// Shows passes an object to a term, as the watch does. For tests.
+func (t *Term) Shows(kind *Kind, object metav1.Object) {
+	r, ok := t.reads[kind]
+	if !ok {
+		return // The Logic does not read this kind.
+	}
+	r.shows.Lock()
+	defer r.shows.Unlock()
+	object = object.(runtime.Object).DeepCopyObject().(metav1.Object)
+	before, existed, _ := r.indexer.Get(object) // Neither this nor the next one fails for an object with metadata.
+	_ = r.indexer.Update(object)
+	if existed {
+		r.replaced(before.(metav1.Object), object)
+	} else {
+		r.changed(nil, object)
+	}
+}
+
+// Gone passes the end of an object, in its last state, to a term, as the watch does. For tests.
+func (t *Term) Gone(kind *Kind, object metav1.Object) {
+	r, ok := t.reads[kind]
+	if !ok {
+		return
+	}
+	r.shows.Lock()
+	defer r.shows.Unlock()
+	_ = r.indexer.Delete(object)
+	r.changed(object, nil)
+}
+
+// decode converts what a watch shows. All API versions of a kind have the fields that are read. Of an object that cannot be converted, only the
+// metadata remains: it stops nothing, and nothing is decided from it.
+func decode[T any, P Pointer[T]](t *Term, kind *Kind, from any) any {
+	raw, ok := from.(*unstructured.Unstructured)
+	if !ok {
+		return from // It has been converted.
+	}
+	object := P(new(T))
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw.Object, object); err != nil {
+		object = P(new(T)) // Some fields may be set.
+		_ = runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"metadata": raw.Object["metadata"]}, object)
+		t.Event(object, kind, false, "Unreadable", "The controller cannot read this object: "+err.Error()+". Correct or delete it")
+	}
+	object.SetManagedFields(nil)
+	return object
+}
+
+// newInformer returns an informer that keeps what transform makes of each object. lw may be nil if it is never run.
+func newInformer(what string, lw cache.ListerWatcher, example runtime.Object, transform cache.TransformFunc) cache.SharedIndexInformer {
+	informer := cache.NewSharedIndexInformerWithOptions(lw, example, cache.SharedIndexInformerOptions{ObjectDescription: what})
+	// These fail only for an informer that runs. listWatch notes the errors.
+	_ = informer.SetTransform(transform)
+	_ = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
+		klog.FromContext(ctx).V(4).Info("Will read again", "what", what, "err", err)
+	})
+	return informer
+}
+
+// listWatch is what an informer reads. Its first list is a consistent read, whereas that of client-go may come from a watch cache that lags.
+// Then writes of an earlier leader could be missing. note gets the result of every request.
+func listWatch[L runtime.Object](client interface {
+	List(ctx context.Context, opts metav1.ListOptions) (L, error)
+	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+}, fieldSelector string, note func(error)) cache.ListerWatcher {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			if opts.FieldSelector = fieldSelector; opts.ResourceVersion == "0" {
+				opts.ResourceVersion = ""
+			}
+			list, err := client.List(ctx, opts)
+			note(err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			opts.FieldSelector = fieldSelector
+			w, err := client.Watch(ctx, opts)
+			if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) { // The informer then lists.
+				note(err)
+			}
+			return w, err
+		},
+	}
+}
