@@ -240,7 +240,7 @@ test: test-unit ## Run what every commit needs: unit tests, scripts and processe
 
 # The lanes of make nightly, in this order. The measurements of make performance are not among them: they want three hours of a quiet machine.
 NIGHTLY ?= test-race test-slow test-clusteripam test-harness test-parity test-chaos chaos inputs simulate mutants \
-	test-monitoring test-image test-forge test-release $(OLDER:%=test-older-%) conformance consumer scale e2e e2e-ha e2e-upgrade
+	test-monitoring test-image test-forge test-release $(OLDER:%=test-older-%) conformance consumer test-move scale e2e e2e-ha e2e-upgrade
 
 .PHONY: nightly
 nightly: ## Run everything that make test does not, for hours, go on after what fails, and say at the end how each lane ended; NIGHTLY='chaos inputs' picks some
@@ -382,6 +382,10 @@ simulate: ## Run SEEDS=1000 random worlds, with simulated time and whole process
 consumer: tools build ## Give machines of Cluster API's vSphere provider, in a simulated vCenter, addresses from our pools; minutes the first time
 	@hack/consumer.sh
 	go -C test/consumer test -count=1 -timeout=15m -v ./...
+
+.PHONY: test-move
+test-move: tools build ## Move management clusters with the code of clusterctl, and let it install our providers; minutes the first time
+	go -C test/move test -count=1 -timeout=20m -v ./...
 
 .PHONY: mutants
 mutants: ## Break Cluster IPAM in one place after another and fail if no test notices; RUN=regexp picks some

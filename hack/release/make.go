@@ -37,6 +37,7 @@ func (r *release) make() error {
 		{"manifest for Krew", r.krew},
 		{"charts", r.charts},
 		{"manifests", r.manifests},
+		{"providers for clusterctl", r.providers},
 		{"licences and components", r.components},
 		{"provenance", r.provenance},
 		{"checksums", r.checksums},

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/chart"
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	releasev1 "helm.sh/helm/v4/pkg/release/v1"
@@ -71,25 +72,40 @@ func (r *release) joined(name string, patterns []string) error {
 
 // rendered writes what the chart of this release makes of its defaults and some values.
 func (r *release) rendered(name, namespace string, values map[string]any) error {
-	chart, err := loader.Load(filepath.Join(r.output, fmt.Sprintf("%s-%s.tgz", name, r.plain())))
+	loaded, err := loader.Load(filepath.Join(r.output, fmt.Sprintf("%s-%s.tgz", name, r.plain())))
 	if err != nil {
 		return err
 	}
-	install := action.NewInstall(action.NewConfiguration())
-	install.DryRunStrategy, install.ReleaseName, install.Namespace = action.DryRunClient, name, namespace
-	kubernetes, _, _ := strings.Cut(r.tag, "-mc")
-	if install.KubeVersion, err = common.ParseKubeVersion(kubernetes); err != nil {
-		return err
-	}
-	result, err := install.Run(chart, values)
+	manifest, err := r.render(loaded, name, namespace, values)
 	if err != nil {
 		return err
 	}
 	// There will be no Helm that manages it.
-	manifest := strings.ReplaceAll(result.(*releasev1.Release).Manifest, "app.kubernetes.io/managed-by: Helm", "app.kubernetes.io/managed-by: kubectl")
+	manifest = strings.ReplaceAll(manifest, "app.kubernetes.io/managed-by: Helm", "app.kubernetes.io/managed-by: kubectl")
 	header := fmt.Sprintf("# install-%s.yaml of %s: what the chart makes of its defaults, in the namespace %s\n", name, r.version, namespace)
 	if namespace != "kube-system" {
-		header += fmt.Sprintf("---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: %s\n  labels: {pod-security.kubernetes.io/enforce: restricted}\n", namespace)
+		header += "---\n" + namespaceOf(namespace)
 	}
 	return r.write("install-"+name+".yaml", []byte(header+strings.TrimPrefix(manifest, "\n")))
+}
+
+// render returns what a chart makes of values.
+func (r *release) render(loaded chart.Charter, name, namespace string, values map[string]any) (string, error) {
+	install := action.NewInstall(action.NewConfiguration())
+	install.DryRunStrategy, install.ReleaseName, install.Namespace = action.DryRunClient, name, namespace
+	kubernetes, _, _ := strings.Cut(r.tag, "-mc")
+	var err error
+	if install.KubeVersion, err = common.ParseKubeVersion(kubernetes); err != nil {
+		return "", err
+	}
+	result, err := install.Run(loaded, values)
+	if err != nil {
+		return "", err
+	}
+	return result.(*releasev1.Release).Manifest, nil
+}
+
+// namespaceOf is a namespace that admits our Pods.
+func namespaceOf(name string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: %s\n  labels: {pod-security.kubernetes.io/enforce: restricted}\n", name)
 }
