@@ -30,8 +30,12 @@ func (c *Contract) Reconcile(ctx context.Context, name types.NamespacedName) err
 	}
 	pool, ours := c.Provider.Pool(claim)
 	switch {
-	case !ours || c.rests(claim, pool):
+	case !ours || !c.chosen(claim) || Paused(claim) || c.heldUp(claim, pool):
 		return nil
+	case GoingAway(claim):
+		return c.wait(ctx, claim, movedAway("claim"))
+	case GoingAway(pool):
+		return c.wait(ctx, claim, movedAway("pool"))
 	case claim.DeletionTimestamp != nil:
 		return c.release(ctx, claim, pool)
 	case c.withoutCluster(claim):
@@ -65,21 +69,33 @@ func (c *Contract) serve(ctx context.Context, claim *v1beta2.IPAddressClaim, poo
 	case !Owns(claim, address):
 		return c.wait(ctx, claim, Waits{Reason: v1beta2.ReasonAllocationFailed, Message: obstructed(claim, address)})
 	case GoingAway(address):
-		return nil
+		return c.wait(ctx, claim, movedAway("IPAddress"))
 	}
 	claim, err := c.mark(ctx, claim, address, c.says(address))
 	if err != nil {
 		return err
 	}
-	if err := c.adopt(ctx, claim, pool, address); err != nil {
+	news := c.isNews(claim, address)
+	if address, err = c.adopt(ctx, claim, pool, address, !c.unmarked(address)); err != nil {
 		return err
 	}
-	if c.isNews(claim, address) {
+	if news {
 		if err := c.Provider.Confirm(ctx, claim, pool, address); err != nil {
 			return c.wait(ctx, claim, err)
 		}
+		if _, err := c.adopt(ctx, claim, pool, address, true); err != nil {
+			return err
+		}
 	}
 	return c.tell(ctx, claim, address)
+}
+
+// movedAway says that clusterctl has marked an object as copied to another cluster, and what to do if that is not so: a move that was interrupted and
+// repeated copies the mark, too.
+func movedAway(what string) Waits {
+	return Waits{Reason: ReasonMoved,
+		Message: fmt.Sprintf("The %s has the annotation %s: clusterctl has moved it to another cluster, so nothing is allocated or released here. If it belongs here, remove the annotation.",
+			what, AnnotationDeleteForMove)}
 }
 
 // says returns what follows from an IPAddress alone.
@@ -118,6 +134,9 @@ func (c *Contract) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim, 
 		return err
 	case unable != nil:
 		return c.wait(ctx, claim, unable)
+	}
+	if pool == nil { // It has just come, and queues the claim again.
+		return nil
 	}
 	allocation, err := c.Provider.Allocate(ctx, claim, pool)
 	if err != nil {
@@ -339,11 +358,12 @@ func poolOwner(claim *v1beta2.IPAddressClaim, pool metav1.Object) metav1.OwnerRe
 	}
 }
 
-// adopt gives an existing IPAddress of a claim its finalizer, owners, label and annotations. Its spec is never changed. While it is being deleted, no finalizer
+// adopt gives an existing IPAddress of a claim its finalizer, owners, label and, if annotate, annotations, and returns it as it is stored. The annotations come
+// after it is confirmed that it is the claim's: they say whose record it is. Its spec is never changed. While it is being deleted, no finalizer
 // can be added, and the claim keeps it as it is.
-func (c *Contract) adopt(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object, address *v1beta2.IPAddress) error {
+func (c *Contract) adopt(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object, address *v1beta2.IPAddress, annotate bool) (*v1beta2.IPAddress, error) {
 	if address.DeletionTimestamp != nil {
-		return nil
+		return address, nil
 	}
 	metadata := map[string]any{}
 	if !has(address, v1beta2.FinalizerProtectAddress) {
@@ -356,14 +376,15 @@ func (c *Contract) adopt(ctx context.Context, claim *v1beta2.IPAddressClaim, poo
 		metadata["labels"] = map[string]any{v1beta2.LabelClusterName: name}
 	}
 	keys := append([]string{AnnotationOwner}, c.Carries...)
-	if differ := differences(address, carried(claim, keys), keys); len(differ) > 0 {
+	if differ := differences(address, carried(claim, keys), keys); annotate && len(differ) > 0 {
 		metadata["annotations"] = differ
 	}
 	if len(metadata) == 0 {
-		return nil
+		return address, nil
 	}
+	stored := &v1beta2.IPAddress{}
 	patch := runner.MergePatchOfVersion(address, map[string]any{"metadata": metadata})
-	return Refused(c.Term.API.Patch(ctx, runner.IPAddresses, NameOf(address), patch, nil), "adopt the IPAddress")
+	return stored, Refused(c.Term.API.Patch(ctx, runner.IPAddresses, NameOf(address), patch, stored), "adopt the IPAddress")
 }
 
 // owners returns the owners that an IPAddress of the claim is to have, and whether they differ from those it has. An IPAddress has one

@@ -169,7 +169,7 @@ func (c *Contract) claimChanged(before, now *v1beta2.IPAddressClaim) {
 func (c *Contract) gone(claim *v1beta2.IPAddressClaim, ours bool) (over bool) {
 	delete(c.since, claim.UID)
 	delete(c.moved, claim.UID)
-	early := ours && claim.DeletionTimestamp == nil && has(claim, v1beta2.FinalizerReleaseAddress) && !GoingAway(claim)
+	early := ours && c.chosen(claim) && claim.DeletionTimestamp == nil && has(claim, v1beta2.FinalizerReleaseAddress) && !GoingAway(claim)
 	if _, creating := c.creates[claim.UID]; !creating && !early {
 		return true
 	}
@@ -235,17 +235,21 @@ func (c *Contract) withoutCluster(claim *v1beta2.IPAddressClaim) bool {
 	return !exists
 }
 
-// rests reports whether a claim is to be left as it is: it, its pool or its Cluster is paused, or another cluster has it by now.
-func (c *Contract) rests(claim *v1beta2.IPAddressClaim, pool metav1.Object) bool {
-	if c.WatchFilter != "" && claim.Labels[LabelWatchFilter] != c.WatchFilter || Paused(claim) || GoingAway(claim) || poolRests(pool) {
-		return true
-	}
-	cluster, ok := c.clusters.Get(claim.Namespace, clusterOf(claim))
-	return ok && cluster.Paused()
+// chosen reports whether the claim is one of those that this process works on.
+func (c *Contract) chosen(claim *v1beta2.IPAddressClaim) bool {
+	return c.WatchFilter == "" || claim.Labels[LabelWatchFilter] == c.WatchFilter
 }
 
-// poolRests reports whether what claims of a pool have is to be left as it is. pool may be nil.
-func poolRests(pool metav1.Object) bool { return pool != nil && (Paused(pool) || GoingAway(pool)) }
+// heldUp reports whether the pool or the Cluster of a claim is paused. pool may be nil.
+func (c *Contract) heldUp(claim *v1beta2.IPAddressClaim, pool metav1.Object) bool {
+	cluster, ok := c.clusters.Get(claim.Namespace, clusterOf(claim))
+	return pool != nil && Paused(pool) || ok && cluster.Paused()
+}
+
+// rests reports whether a claim is to be left as it is: it, its pool or its Cluster is paused, or another cluster has it by now.
+func (c *Contract) rests(claim *v1beta2.IPAddressClaim, pool metav1.Object) bool {
+	return !c.chosen(claim) || Paused(claim) || GoingAway(claim) || pool != nil && GoingAway(pool) || c.heldUp(claim, pool)
+}
 
 // Wants reports whether a claim has no IPAddress, and nothing about it forbids to give it an address. It is cheap, and may be called by handlers.
 func (c *Contract) Wants(claim *v1beta2.IPAddressClaim, pool metav1.Object) bool {

@@ -34,10 +34,12 @@ func (c *Contract) release(ctx context.Context, claim *v1beta2.IPAddressClaim, p
 	if err != nil {
 		return err
 	}
-	if address != nil && c.unmarked(address) { // Afterwards nothing says what it was.
+	if address != nil { // Afterwards nothing says what it was.
 		if claim, err = c.mark(ctx, claim, address, c.says(address)); err != nil {
 			return err
 		}
+	}
+	if address != nil && c.unmarked(address) {
 		if err := c.Provider.Confirm(ctx, claim, pool, address); err != nil {
 			return c.wait(ctx, claim, err)
 		}
@@ -69,7 +71,7 @@ func (c *Contract) last(ctx context.Context, claim *v1beta2.IPAddressClaim, owns
 // end removes the finalizer of an IPAddress and deletes it. Its end, which the watch shows, queues its claim.
 func (c *Contract) end(ctx context.Context, address *v1beta2.IPAddress) error {
 	if GoingAway(address) {
-		return nil
+		return movedAway("IPAddress")
 	}
 	if err := c.removeFinalizer(ctx, runner.IPAddresses, address, v1beta2.FinalizerProtectAddress); err != nil {
 		return err
@@ -112,7 +114,7 @@ func (c *Contract) letGoOfOrphan(ctx context.Context, shown *v1beta2.IPAddressCl
 	}
 	claim := &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: address.Namespace, Name: address.Name}}
 	claim.Spec.PoolRef = address.Spec.PoolRef
-	if pool, ours := c.Provider.Pool(claim); !ours || poolRests(pool) {
+	if pool, ours := c.Provider.Pool(claim); !ours || pool != nil && (Paused(pool) || GoingAway(pool)) {
 		return nil
 	}
 	live := &v1beta2.IPAddressClaim{}
@@ -161,10 +163,15 @@ const lookAgain = 10 * time.Second
 // releaseGone does for a claim that was deleted before its finalizer counted what release does. over is whether nothing is left.
 func (c *Contract) releaseGone(ctx context.Context, claim *v1beta2.IPAddressClaim) (over bool, err error) {
 	pool, _ := c.Provider.Pool(claim)
-	if c.rests(claim, pool) {
+	if c.heldUp(claim, pool) || GoingAway(pool) {
 		return false, writes.Later(lookAgain)
 	}
-	address, err := c.last(ctx, claim, func(a *v1beta2.IPAddress) bool { return madeFor(a) == claim.UID })
+	// The garbage collector may have removed the owner that is gone.
+	address, err := c.last(ctx, claim, func(a *v1beta2.IPAddress) bool {
+		token, ok := Owner(claim)
+		its, also := Owner(a)
+		return madeFor(a) == claim.UID || ok && also && its == token
+	})
 	if err != nil {
 		return false, err
 	}

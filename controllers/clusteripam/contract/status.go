@@ -21,6 +21,8 @@ const (
 	ReasonReady = "Ready"
 	// ReasonDeleting (False): the claim is being deleted, and keeps its address for now; the message says why.
 	ReasonDeleting = "Deleting"
+	// ReasonMoved (False): clusterctl says that the claim, its IPAddress or its pool is in another cluster by now.
+	ReasonMoved = "Moved"
 )
 
 // Find returns the condition of a type; nil if there is none.
