@@ -30,22 +30,20 @@ func (c *Contract) Reconcile(ctx context.Context, name types.NamespacedName) err
 	}
 	pool, ours := c.Provider.Pool(claim)
 	switch {
-	case !ours || !c.chosen(claim) || Paused(claim) || c.heldUp(claim, pool):
+	case !ours || !c.works(claim, pool):
 		return nil
-	case GoingAway(claim):
-		return c.wait(ctx, claim, movedAway("claim"))
-	case GoingAway(pool):
-		return c.wait(ctx, claim, movedAway("pool"))
+	case GoingAway(claim), GoingAway(pool):
+		return c.wait(ctx, claim, movedAway(map[bool]string{true: "claim", false: "pool"}[GoingAway(claim)]))
 	case claim.DeletionTimestamp != nil:
 		return c.release(ctx, claim, pool)
 	case c.withoutCluster(claim):
 		return c.waitForCluster(ctx, claim, address)
+	case found:
+		return c.serve(ctx, claim, pool, address)
 	}
-	if !found {
-		var err error
-		if address, err = c.settled(ctx, claim); err != nil {
-			return err
-		}
+	address, err := c.settled(ctx, claim)
+	if err != nil {
+		return err
 	}
 	return c.serve(ctx, claim, pool, address)
 }

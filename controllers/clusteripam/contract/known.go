@@ -246,9 +246,14 @@ func (c *Contract) heldUp(claim *v1beta2.IPAddressClaim, pool metav1.Object) boo
 	return pool != nil && Paused(pool) || ok && cluster.Paused()
 }
 
-// rests reports whether a claim is to be left as it is: it, its pool or its Cluster is paused, or another cluster has it by now.
+// works reports whether this process works on a claim: it is one of its own, and nothing about it is paused. pool may be nil.
+func (c *Contract) works(claim *v1beta2.IPAddressClaim, pool metav1.Object) bool {
+	return c.chosen(claim) && !Paused(claim) && !c.heldUp(claim, pool)
+}
+
+// rests reports whether a claim is to be left as it is: this process does not work on it, or another cluster has it by now.
 func (c *Contract) rests(claim *v1beta2.IPAddressClaim, pool metav1.Object) bool {
-	return !c.chosen(claim) || Paused(claim) || GoingAway(claim) || pool != nil && GoingAway(pool) || c.heldUp(claim, pool)
+	return !c.works(claim, pool) || GoingAway(claim) || GoingAway(pool)
 }
 
 // Wants reports whether a claim has no IPAddress, and nothing about it forbids to give it an address. It is cheap, and may be called by handlers.

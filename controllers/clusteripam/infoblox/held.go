@@ -3,6 +3,7 @@ package infoblox
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -123,6 +124,14 @@ func (n neighbourhood) held(a netip.Addr) bool {
 func (n neighbourhood) here(a netip.Addr) bool {
 	own := recordName{n.infobloxOf(n.record.place), n.record.name}
 	return n.anyOther(a, func(in recordName) bool { return in == own })
+}
+
+// heldIn returns the addresses of a network that others hold.
+func (n neighbourhood) heldIn(network netip.Prefix) (all []netip.Addr) {
+	n.mu.Lock()
+	candidates := slices.Collect(maps.Keys(n.holders))
+	n.mu.Unlock()
+	return slices.DeleteFunc(candidates, func(a netip.Addr) bool { return !network.Contains(a) || !n.held(a) })
 }
 
 func (n neighbourhood) anyOther(a netip.Addr, holds func(in recordName) bool) bool {

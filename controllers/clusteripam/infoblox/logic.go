@@ -41,6 +41,13 @@ type logic struct {
 	full     map[types.NamespacedName]time.Time // until when pools are not asked that were full when they were asked last
 	claims   map[types.UID]bool                 // claims that were seen, and whether this process has removed their part from Infoblox
 	holders  map[netip.Addr]map[types.NamespacedName]bool
+	looks    map[types.UID]look // by UID of the claim
+}
+
+// look is what this process has found under the name of a claim's host record when it looked first, and is still there.
+type look struct {
+	at    recordName
+	found []netip.Addr
 }
 
 // recordKey is a name of host records, the same in every Infoblox: two InfobloxInstances can be one Infoblox.
@@ -56,7 +63,7 @@ func newLogic(t *runner.Term, cfg Config, connect func(wapi.Config) (*wapi.Clien
 	l := &logic{
 		term: t, cfg: cfg, connect: connect, began: time.Now(),
 		servers: map[string]*server{}, verdicts: map[types.NamespacedName]*verdict{}, records: map[recordKey]*record{},
-		full: map[types.NamespacedName]time.Time{}, claims: map[types.UID]bool{}, holders: map[netip.Addr]map[types.NamespacedName]bool{},
+		full: map[types.NamespacedName]time.Time{}, claims: map[types.UID]bool{}, holders: map[netip.Addr]map[types.NamespacedName]bool{}, looks: map[types.UID]look{},
 	}
 	l.instances = runner.Read(t, runner.InfobloxInstances, l.instanceChanged)
 	l.pools = runner.Read(t, runner.InfobloxIPPools, l.poolChanged)
@@ -109,6 +116,7 @@ func (l *logic) claimShown(claim *v1beta2.IPAddressClaim) {
 func (l *logic) claimGone(claim *v1beta2.IPAddressClaim) {
 	l.mu.Lock()
 	delete(l.claims, claim.UID)
+	delete(l.looks, claim.UID)
 	l.mu.Unlock()
 	l.queuePool(claim.Namespace, claim.Spec.PoolRef)
 }
@@ -137,9 +145,9 @@ func (l *logic) doubt(object metav1.Object) {
 	}
 }
 
-// unfinished reports whether a claim has not been told of its address, or gives it back.
+// unfinished reports whether a claim has not been told of its address, or gives it back, or is not known to be in the host record of another program.
 func unfinished(claim *v1beta2.IPAddressClaim) bool {
-	return claim.Status.AddressRef.Name == "" || claim.DeletionTimestamp != nil
+	return claim.Status.AddressRef.Name == "" || claim.DeletionTimestamp != nil || claim.Annotations[AnnotationName] == ""
 }
 
 // queuePool queues an InfobloxIPPool: it may have to say something else, or may go.

@@ -65,9 +65,12 @@ func (n naming) first() (name string, inZone bool) {
 	case n.hostname == "", !strings.Contains(name, "."):
 		return name + "." + zone, true
 	default:
-		return name, strings.HasSuffix(name, "."+zone)
+		return name, isIn(zone, name)
 	}
 }
+
+// isIn reports whether a name is in a zone; without a zone all are.
+func isIn(zone, name string) bool { return zone == "" || strings.HasSuffix(name, "."+fold(zone)) }
 
 // ownName is the second name of a claim's host record. The name of a claim means something only in its namespace: if somebody else has a record of that name, one
 // with the token does as well.

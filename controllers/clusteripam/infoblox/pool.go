@@ -194,7 +194,6 @@ func checkNetworks(ctx context.Context, from source) verdict {
 		return notReady(v1alpha1.ReasonNetworkViewNotFound, "Infoblox has no network view %s. Create it there, "+
 			"or correct spec.NetworkView.", text.Cut(from.networkView, text.MaxValue))
 	}
-	message := "All networks exist in Infoblox."
 	switch ok, err := client.DNSView(ctx, from.dnsView); {
 	case err != nil:
 		return unreachable(err)
@@ -210,7 +209,7 @@ func checkNetworks(ctx context.Context, from source) verdict {
 				"or %s.", s.prefix, text.Cut(from.networkView, text.MaxValue), from.correctSubnets())
 		}
 	}
-	return verdict{ready: true, reason: v1alpha1.ReasonReady, message: message}
+	return verdict{ready: true, reason: v1alpha1.ReasonReady, message: "All networks exist in Infoblox."}
 }
 
 // protect writes the finalizer of a pool, or removes it once the pool is deleted and neither claims nor IPAddresses need it. It returns the pool as it is then; nil if it

@@ -152,7 +152,7 @@ func (l *logic) Allocate(ctx context.Context, claim *v1beta2.IPAddressClaim, poo
 	case wait > 0 && !o.says.IsValid():
 		return none, exhausted(claim, wait)
 	}
-	s, err := l.obtain(ctx, from, o, at)
+	s, err := l.obtain(ctx, from, claim, o, at)
 	poolName := types.NamespacedName{Namespace: claim.Namespace, Name: claim.Spec.PoolRef.Name}
 	switch {
 	case errors.Is(err, errFull):
@@ -198,8 +198,10 @@ func (l *logic) without(ctx context.Context, claim *v1beta2.IPAddressClaim, at r
 			"If there is no such claim any more, remove its UID from the comment of the record in Infoblox: %s",
 			at.name, s.record.Comment)
 	case s.verb == unclear:
-		return waits(checkEvery, "The host record %s in Infoblox has several addresses that no IPAddress has: %v. "+
-			"Remove from it those that nobody uses.", at.name, s.record.Addresses())
+		return waits(checkEvery, "Nobody knows which address of the host record %s in Infoblox is this claim's: %v. "+
+			"There are several that no claim has, or another claim or IPAddress has it, too, or no subnet of the InfobloxIPPool %s has it. "+
+			"Delete the other claim if no machine of it uses the address, or put the subnet back. Or remove from the record what nobody uses, and delete it if nothing is left.",
+			at.name, s.record.Addresses(), claim.Spec.PoolRef.Name)
 	default: // lost
 		return waits(checkEvery, "The claim says that it has the address %v, "+
 			"and Infoblox has no host record %s with this address and the UID %s in its comment, or the InfobloxIPPool %s has no subnet for it, "+
@@ -218,20 +220,22 @@ func (from source) record(at recordName) wapi.Record {
 }
 
 // obtain brings a claim to an address in Infoblox. Whatever was written before, by whom, and whether the answer came: it looks first, and writes only what is missing.
-func (l *logic) obtain(ctx context.Context, from source, o owner, at recordName) (s step, err error) {
+func (l *logic) obtain(ctx context.Context, from source, claim *v1beta2.IPAddressClaim, o owner, at recordName) (s step, err error) {
 	done, err := l.work(at)
 	if err != nil {
 		return s, err
 	}
 	defer done()
 	var useless []netip.Addr
+	n := neighbourhood{l, contract.NameOf(claim), at}
 	hidden := false // Infoblox has a record of the name that it does not show, such as one in another network view of the DNS view.
 	for range maxSteps {
 		found, err := from.client.Hosts(ctx, at.name, at.networkView)
 		if err != nil {
 			return s, err
 		}
-		s = o.next(from.record(at), from.subnets, found, neighbourhood{l, types.NamespacedName{Namespace: o.namespace, Name: o.name}, at})
+		o.had = l.had(claim.UID, at, found)
+		s = o.next(from.record(at), from.subnets, found, n)
 		switch {
 		case s.verb == create && hidden:
 			s.verb = taken
@@ -240,29 +244,45 @@ func (l *logic) obtain(ctx context.Context, from source, o owner, at recordName)
 			return s, nil
 		}
 		useless = append(useless, s.useless...)
-		err = l.sent(at, write(ctx, from, s, useless))
+		err = l.sent(at, write(ctx, from, s, useless, n))
 		hidden = wapi.IsDuplicate(err)
 		if gone := s.verb == update && wapi.IsNotFound(err); err != nil && !hidden && !gone {
 			return s, err
 		}
 	}
-	return s, fmt.Errorf("the host record %s changes all the time", at.name)
+	return s, waits(checkEvery, "After %d writes the host record %s has no address that can be used. Find out in Infoblox who else writes it. "+
+		"Reserve the gateways there, and addresses that IPAddresses have and Infoblox gives to others. The controller tries again.", maxSteps, at.name)
 }
 
-// write carries out a step, with the first subnet that has a free address.
-func write(ctx context.Context, from source, s step, useless []netip.Addr) (err error) {
-	if s.address.IsValid() {
+// had returns the addresses in records that were there when this process looked first.
+func (l *logic) had(claim types.UID, at recordName, found []wapi.Record) (all []netip.Addr) {
+	for _, r := range found {
+		all = append(all, r.Addresses()...)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if before := l.looks[claim]; before.at == at {
+		all = slices.DeleteFunc(all, func(a netip.Addr) bool { return !slices.Contains(before.found, a) })
+	}
+	l.looks[claim] = look{at, all}
+	return all
+}
+
+// write carries out a step, with the first subnet that has a free address. Where Infoblox gave one that is useless, it must not choose any that is.
+func write(ctx context.Context, from source, s step, useless []netip.Addr, w neighbourhood) (err error) {
+	switch {
+	case s.address.IsValid():
 		return from.client.UpdateHost(ctx, s.record)
+	case s.verb == create && !isIn(from.dnsZone, s.record.Name):
+		return waits(0, "The host name %s was chosen before the pool had the zone %s, and is not in it. Remove the annotation %s of the claim, which then gets another name. "+
+			"Or let the pool have no zone.", s.record.Name, from.dnsZone, AnnotationPlace)
 	}
 	for _, n := range from.subnets {
 		next := wapi.Next{Network: n.prefix, View: from.networkView}
-		for _, a := range useless {
-			if n.prefix.Contains(a) && a != n.gateway {
-				next.Exclude = append(next.Exclude, a)
+		if slices.ContainsFunc(useless, n.prefix.Contains) {
+			if next.Exclude = w.heldIn(n.prefix); n.gateway.IsValid() {
+				next.Exclude = append(next.Exclude, n.gateway)
 			}
-		}
-		if n.gateway.IsValid() && (len(next.Exclude) > 0 || slices.Contains(useless, n.gateway)) {
-			next.Exclude = append(next.Exclude, n.gateway)
 		}
 		if s.verb == create {
 			err = from.client.CreateHost(ctx, s.record, next)
@@ -310,11 +330,11 @@ func (l *logic) Confirm(ctx context.Context, claim *v1beta2.IPAddressClaim, _ me
 	case (ok || adopt != nil) && o.unmarked: // The IPAddress gets the annotation, too.
 		patch := runner.MergePatch(claim, map[string]any{"metadata": map[string]any{"annotations": map[string]any{AnnotationName: at.name}}})
 		return l.term.API.Patch(ctx, runner.IPAddressClaims, contract.NameOf(claim), patch, nil)
-	case ok:
+	case ok, claim.DeletionTimestamp != nil: // What is not its own is not released. An event of Release says so.
 		return nil
 	}
 	return waits(checkEvery, "Infoblox has no host record %s with the address %v, which the IPAddress %s says, "+
-		"or another IPAddress or claim says this address, too. Delete the IPAddress if no machine uses it. Otherwise let the record have the address, and the comment %q.",
+		"or another IPAddress or claim says this address, too. Delete the claim if no machine uses the address. Otherwise let the record have the address, and the comment %q.",
 		at.name, o.says, address.Name, comment([]types.UID{o.token}, ""))
 }
 

@@ -62,6 +62,8 @@ type owner struct {
 	shares bool
 	// unmarked: another program has allocated the address, and that does not mark host records.
 	unmarked bool
+	// had are the addresses that were under the record's name before this process wrote it. A machine may use them, whatever others say: a backup may be older.
+	had []netip.Addr
 }
 
 // others is what is known about the other claims of the cluster.
@@ -97,7 +99,7 @@ type step struct {
 	// address, and its subnet, are what to use, and in an update what stays.
 	address netip.Addr
 	subnet  subnet
-	// useless addresses were given by Infoblox and cannot be used. The write must not get them again.
+	// useless addresses were given by Infoblox to this process, or are gateways. The write must not get them again.
 	useless []netip.Addr
 }
 
@@ -148,7 +150,7 @@ func (o owner) join(r wapi.Record, w others) step {
 	if len(tokens) == 0 || len(tokens) >= maxClaims || !o.shares || !o.mayShare(r, w) {
 		return step{verb: taken, record: r}
 	}
-	if _, open := o.rest(r, w); open {
+	if _, open := o.shared(r, w); open {
 		return step{verb: wait, record: r}
 	}
 	r.Comment = comment(append(tokens, o.token), o.namespace+"/"+o.name)
@@ -163,48 +165,47 @@ func (o owner) mayShare(r wapi.Record, w others) bool {
 	})
 }
 
-// rest returns the addresses of a record that no other claim in it has. open: another one in it has none yet, so nobody knows whose they are.
-func (o owner) rest(r wapi.Record, w others) (rest []netip.Addr, open bool) {
-	has := map[netip.Addr]bool{}
+// shared returns the addresses that the other claims in a record have. open: one of them has none yet, so nobody knows whose the rest is.
+func (o owner) shared(r wapi.Record, w others) (has map[netip.Addr]bool, open bool) {
+	has = map[netip.Addr]bool{}
 	for _, t := range tokensOf(r) {
 		if _, address, _ := w.claim(t); t != o.token {
 			has[address] = true
 			open = open || !address.IsValid()
 		}
 	}
-	return slices.DeleteFunc(r.Addresses(), func(a netip.Addr) bool { return has[a] || w.here(a) }), open
+	return has, open
 }
 
-// within decides which address of its record a claim uses that says none: the one that nobody else has.
+// within decides which address of its record a claim uses that says none: the one that nobody else has. It removes none that a machine may use.
 func (o owner) within(r wapi.Record, subnets []subnet, w others) step {
-	rest, open := o.rest(r, w)
+	has, open := o.shared(r, w)
 	if open {
 		return step{verb: wait, record: r}
 	}
-	var usable, useless, outside []netip.Addr
-	var from subnet
-	for _, a := range rest {
+	s := step{verb: use, record: r}
+	usable, unsure, here := 0, 0, 0
+	for _, a := range slices.DeleteFunc(r.Addresses(), func(a netip.Addr) bool { return has[a] }) {
 		i := slices.IndexFunc(subnets, func(s subnet) bool { return s.prefix.Contains(a) })
 		switch {
-		case w.held(a) || i >= 0 && a == subnets[i].gateway:
-			useless = append(useless, a)
-		case i < 0: // The pool has lost the subnet meanwhile.
-			outside = append(outside, a)
+		case i >= 0 && a == subnets[i].gateway, w.held(a) && !slices.Contains(o.had, a):
+			s.useless = append(s.useless, a)
+		case w.here(a):
+			here++
+		case w.held(a), i < 0: // or the pool has lost the subnet meanwhile
+			unsure++
 		default:
-			usable, from = append(usable, a), subnets[i]
+			usable++
+			s.address, s.subnet = a, subnets[i]
 		}
 	}
 	switch {
-	case len(usable)+len(outside) > 1:
+	case usable+unsure > 1, usable == 0 && unsure+here > 0:
 		return step{verb: unclear, record: r}
-	case len(usable) == 1 && len(useless) == 0:
-		return step{verb: use, record: r, address: usable[0], subnet: from}
-	case len(usable) == 1:
-		return step{verb: update, record: r.Without(useless...), address: usable[0], subnet: from, useless: useless}
-	default:
-		useless = append(useless, outside...)
-		return step{verb: update, record: r.Without(useless...), useless: useless}
+	case usable == 0, len(s.useless) > 0:
+		s.verb, s.record = update, r.Without(s.useless...)
 	}
+	return s
 }
 
 // reserved reports whether one of these records reserves the address that the claim says. adopt is a record that does after its comment is written: that
@@ -243,7 +244,8 @@ func (o owner) release(found []wapi.Record, w others) (removals []removal, why v
 		if !slices.Contains(tokens, o.token) {
 			continue
 		}
-		gone, open := o.rest(r, w)
+		has, open := o.shared(r, w)
+		gone := slices.DeleteFunc(r.Addresses(), func(a netip.Addr) bool { return has[a] || w.here(a) })
 		if o.says.IsValid() {
 			gone, open = slices.DeleteFunc(gone, func(a netip.Addr) bool { return a != o.says || w.held(a) }), false
 		}

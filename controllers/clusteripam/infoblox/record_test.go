@@ -89,6 +89,7 @@ func TestNext(t *testing.T) {
 		others neighbours
 		says   string // what the claim says
 		alone  bool   // it shares no record
+		given  bool   // Infoblox gave to this process what is found
 		want   verb
 		record string // to write, or in the way
 		use    string
@@ -108,9 +109,12 @@ func TestNext(t *testing.T) {
 		"one of two is nobody's":                {found: records{hostRecord("10.0.0.5 10.0.0.6", uidA)}, want: unclear, record: "10.0.0.5 10.0.0.6 a"},
 		"the gateway":                           {found: records{hostRecord("10.0.0.1", uidA)}, want: update, record: "a"},
 		"the gateway, and another one":          {found: records{hostRecord("10.0.0.1 10.0.0.2", uidA)}, want: update, use: "10.0.0.2", record: "10.0.0.2 a"},
-		"what another IPAddress has":            {found: records{hostRecord("10.0.0.5", uidA)}, others: neighbours{taken: "10.0.0.5"}, want: update, record: "a"},
+		"what another IPAddress has":            {found: records{hostRecord("10.0.0.5", uidA)}, others: neighbours{taken: "10.0.0.5"}, want: unclear, record: "10.0.0.5 a"},
+		"what another one has, and one free":    {found: records{hostRecord("10.0.0.5 10.0.0.6", uidA)}, others: neighbours{taken: "10.0.0.5"}, want: unclear, record: "10.0.0.5 10.0.0.6 a"},
+		"given what another IPAddress has":      {given: true, found: records{hostRecord("10.0.0.5", uidA)}, others: neighbours{taken: "10.0.0.5"}, want: update, record: "a"},
+		"only what another one has here":        {found: records{hostRecord("10.0.0.5", uidA)}, others: neighbours{local: "10.0.0.5"}, want: unclear, record: "10.0.0.5 a"},
 		"what a claim without a token has here": {found: []wapi.Record{hostRecord("fd00::1 10.0.0.5", uidA)}, others: neighbours{local: "fd00::1"}, want: use, use: "10.0.0.5", record: "10.0.0.5 fd00::1 a"},
-		"of a subnet that the pool had":         {found: records{hostRecord("10.9.0.5", uidA)}, want: update, record: "a"},
+		"of a subnet that the pool had":         {found: records{hostRecord("10.9.0.5", uidA)}, want: unclear, record: "10.9.0.5 a"},
 		"of the subnet before, and another":     {found: records{hostRecord("10.9.0.5 10.0.0.5", uidA)}, want: unclear, record: "10.0.0.5 10.9.0.5 a"},
 		"its address was removed by hand":       {found: records{hostRecord("fd00::1", uidB, uidA)}, others: b("x", "fd00::1"), want: update, record: "fd00::1 b a"},
 		"several of the name, one of them ours": {found: records{hostRecord("10.0.0.4"), hostRecord("10.0.0.5", uidA)}, want: use, use: "10.0.0.5", record: "10.0.0.5 a"},
@@ -125,6 +129,11 @@ func TestNext(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := owner{token: uidA, namespace: "x", name: "a", shares: !tc.alone, says: addr(tc.says)}
+			for _, r := range tc.found {
+				if !tc.given {
+					o.had = append(o.had, r.Addresses()...)
+				}
+			}
 			step := o.next(wapi.Record{Name: "n"}, []subnet{{netip.MustParsePrefix("10.0.0.0/24"), addr("10.0.0.1")}}, tc.found, tc.others)
 			used := ""
 			if step.address.IsValid() {
