@@ -13,6 +13,7 @@ import (
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
 	"github.com/multicidr/controller-manager/apis/k0rdent/v1beta1"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/contract"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
 	"github.com/multicidr/controller-manager/controllers/text"
 )
@@ -92,12 +93,6 @@ func Cluster(claim *v1beta1.ClusterIPAMClaim, ipam *v1beta1.ClusterIPAM) string 
 	return ipam.Annotations[AnnotationCluster]
 }
 
-// Leaves reports whether clusterctl is moving an object to another cluster. Then nothing is made for it here any more.
-func Leaves(object metav1.Object) bool {
-	_, leaves := object.GetAnnotations()["clusterctl.cluster.x-k8s.io/delete-for-move"]
-	return leaves
-}
-
 // decision is what is known about a claim so far, while Decide goes through its steps.
 type decision struct {
 	View
@@ -123,7 +118,7 @@ func (d *decision) find(kind, reason, message string, args ...any) {
 
 // Decide returns the writes that a claim needs, in order: a later one is only right once the earlier ones are carried out.
 func Decide(v View) []Write {
-	if v.Claim.DeletionTimestamp != nil || Leaves(v.Claim) {
+	if v.Claim.DeletionTimestamp != nil || contract.GoingAway(v.Claim) {
 		return nil // Garbage collection deletes what belongs to the claim.
 	}
 	d := decision{View: v, cluster: v.Claim.Spec.Cluster}
@@ -274,7 +269,7 @@ func (d *decision) patchIPAM() *Write {
 		metadata["ownerReferences"] = append(slices.Clone(ipam.OwnerReferences), ofClaim(claim, true).OwnerReferences...)
 	}
 	if ipam.Annotations[AnnotationCluster] != d.cluster {
-		metadata["annotations"] = map[string]any{AnnotationCluster: orNil(d.cluster)}
+		metadata["annotations"] = map[string]any{AnnotationCluster: OrNil(d.cluster)}
 	}
 	if len(metadata) > 0 {
 		changes["metadata"] = metadata

@@ -56,14 +56,15 @@ type logic struct {
 
 	// waiting is since when a claim has waited to be bound. Only observe uses it, which is not called concurrently.
 	waiting map[types.UID]time.Time
+	moved   Moved
 }
 
 func newLogic(t *runner.Term, defaultInstance string) *logic {
 	l := &logic{Term: t, defaultInstance: defaultInstance, waiting: map[types.UID]time.Time{}}
 	l.claims = runner.Read(t, runner.ClusterIPAMClaims, l.observe)
-	l.ipams = runner.Read(t, runner.ClusterIPAMs, func(before, now *v1beta1.ClusterIPAM) { l.queue(cmp.Or(now, before)) })
-	l.inCluster = runner.Read(t, runner.InClusterIPPools, func(before, now *v1alpha2.InClusterIPPool) { l.queue(cmp.Or(now, before)) })
-	l.infoblox = runner.Read(t, runner.InfobloxIPPools, func(before, now *v1alpha1.InfobloxIPPool) { l.queue(cmp.Or(now, before)) })
+	l.ipams = readChild[v1beta1.ClusterIPAM](l, runner.ClusterIPAMs)
+	l.inCluster = readChild[v1alpha2.InClusterIPPool](l, runner.InClusterIPPools)
+	l.infoblox = readChild[v1alpha1.InfobloxIPPool](l, runner.InfobloxIPPools)
 	l.instances = runner.Read(t, runner.InfobloxInstances, func(_, _ *v1alpha1.InfobloxInstance) {
 		for _, claim := range l.claims.List() {
 			if claim.Spec.Provider == v1beta1.ProviderInfoblox {
@@ -79,10 +80,19 @@ func (l *logic) queue(object metav1.Object) {
 	l.Queue.Add(runner.KeyOf(runner.ClusterIPAMClaims, object))
 }
 
+// readChild reads a kind whose objects belong to the claim of their name.
+func readChild[T any, P runner.Pointer[T]](l *logic, kind *runner.Kind) runner.Lister[P] {
+	return runner.Read(l.Term, kind, func(before, now P) {
+		See(&l.moved, before, now)
+		l.queue(cmp.Or(now, before))
+	})
+}
+
 // observe notes how long a claim waits, and queues it.
 func (l *logic) observe(before, now *v1beta1.ClusterIPAMClaim) {
 	if now == nil {
 		delete(l.waiting, before.UID)
+		l.moved.Forget(before)
 		return
 	}
 	since, waits := l.waiting[now.UID]
@@ -99,7 +109,7 @@ func (l *logic) observe(before, now *v1beta1.ClusterIPAMClaim) {
 // Reconcile implements runner.Logic.
 func (l *logic) Reconcile(ctx context.Context, key runner.Key) error {
 	claim, ok := l.claims.Get(key.Namespace, key.Name)
-	if !ok {
+	if !ok || l.moved.From(claim) {
 		return nil
 	}
 	v := View{Claim: claim, DefaultInstance: l.defaultInstance, Now: metav1.Now()}

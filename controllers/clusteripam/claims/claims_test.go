@@ -138,6 +138,28 @@ func TestLife(t *testing.T) {
 	})
 }
 
+// TestMovedAway: clusterctl deletes the pool and the ClusterIPAM before their claim, which makes neither again.
+func TestMovedAway(t *testing.T) {
+	for _, kind := range []*runner.Kind{runner.InClusterIPPools, runner.ClusterIPAMs} {
+		w := newWorld(t, inCluster)
+		w.settle()
+		w.edit(kind, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"clusterctl.cluster.x-k8s.io/delete-for-move": ""}}})
+		w.edit(runner.ClusterIPAMClaims, map[string]any{"spec": map[string]any{"nodeNetwork": map[string]any{"cidr": "10.0.0.0/23"}}})
+		if wrote := w.settle(); len(wrote) > 0 {
+			t.Errorf("while the %v is moved: %q", kind, wrote)
+		}
+		w.edit(kind, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"clusterctl.cluster.x-k8s.io/delete-for-move": nil}}})
+		if wrote := w.settle(); !slices.Contains(wrote, "patch InClusterIPPool") {
+			t.Errorf("after the mark of the %v was taken back: %q", kind, wrote)
+		}
+		w.edit(kind, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"clusterctl.cluster.x-k8s.io/delete-for-move": ""}}})
+		w.remove(w.of(kind))
+		if wrote := w.settle(); len(wrote) > 0 {
+			t.Errorf("after the %v was moved: %q", kind, wrote)
+		}
+	}
+}
+
 // TestRefused: a write that the API server refuses keeps the later ones back, and the claim says why. One that meets another version is only tried again.
 func TestRefused(t *testing.T) {
 	pools := schema.GroupResource{Resource: "inclusterippools"}

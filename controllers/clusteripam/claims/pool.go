@@ -3,6 +3,7 @@ package claims
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -71,7 +72,7 @@ func (d *decision) inClusterPool(p *pool) {
 	p.object = d.InCluster
 	if p.create != nil {
 		fields := func(s *v1alpha2.InClusterIPPoolSpec) map[string]any {
-			return map[string]any{"addresses": s.Addresses, "prefix": s.Prefix, "gateway": orNil(s.Gateway)}
+			return map[string]any{"addresses": s.Addresses, "prefix": s.Prefix, "gateway": OrNil(s.Gateway)}
 		}
 		p.changes = differing(fields(&d.InCluster.Spec), fields(&want))
 	}
@@ -264,9 +265,10 @@ func differing(is, want map[string]any) map[string]any {
 	return changes
 }
 
-func orNil(s string) any {
-	if s == "" {
+// OrNil returns nil for an empty value: a merge patch removes the field.
+func OrNil(value any) any {
+	if v := reflect.ValueOf(value); v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0 {
 		return nil
 	}
-	return s
+	return value
 }

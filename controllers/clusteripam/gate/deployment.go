@@ -13,6 +13,7 @@ import (
 
 	"github.com/multicidr/controller-manager/apis/k0rdent/v1beta1"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/claims"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/contract"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
 	"github.com/multicidr/controller-manager/controllers/text"
 )
@@ -55,7 +56,7 @@ func ClaimName(d *v1beta1.ClusterDeployment) (name string, inline bool) {
 // Decide returns the writes that a ClusterDeployment needs, in order.
 func Decide(v View) (missing []claims.Write) {
 	d := v.Deployment
-	if d.DeletionTimestamp != nil || claims.Leaves(d) {
+	if d.DeletionTimestamp != nil || contract.GoingAway(d) {
 		return nil
 	}
 	name, inline := ClaimName(d)
@@ -177,18 +178,10 @@ func differences(is, want *v1beta1.ClusterIPAMClaimSpec) map[string]any {
 	} {
 		if !equality.Semantic.DeepEqual(space[0], space[1]) {
 			to := space[1]
-			changes[field] = map[string]any{"cidr": orNil(to.CIDR), "gateway": orNil(to.Gateway), "ipAddresses": orNil(to.IPAddresses), "prefix": orNil(to.Prefix)}
+			changes[field] = map[string]any{"cidr": claims.OrNil(to.CIDR), "gateway": claims.OrNil(to.Gateway), "ipAddresses": claims.OrNil(to.IPAddresses), "prefix": claims.OrNil(to.Prefix)}
 		}
 	}
 	return changes
-}
-
-// orNil returns nil for an empty value: a merge patch removes the field.
-func orNil(value any) any {
-	if v := reflect.ValueOf(value); v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0 {
-		return nil
-	}
-	return value
 }
 
 // whyClosed returns why the claim gives this ClusterDeployment no addresses, and what to do; nil if it does.
@@ -294,11 +287,11 @@ func isPoolOf(entry any, claim string) bool {
 	return pool["name"] == claim && (pool["kind"] == runner.InClusterIPPools.Name || pool["kind"] == runner.InfobloxIPPools.Name)
 }
 
-// says reports whether to merge an entry into another one changes nothing.
+// says reports whether to merge an entry into another one changes nothing. Both are as JSON decodes them.
 func says(is, entry any) bool {
 	fields, ok := entry.(map[string]any)
 	if !ok {
-		return is == entry
+		return reflect.DeepEqual(is, entry)
 	}
 	has, _ := is.(map[string]any)
 	for field, value := range fields {

@@ -47,6 +47,7 @@ type logic struct {
 
 	// waiting is since when a ClusterDeployment has waited for its addresses. Only observe uses it, which is not called concurrently.
 	waiting map[types.UID]time.Time
+	moved   claims.Moved
 
 	mu sync.Mutex
 	// users are the ClusterDeployments of each claim. Guarded by mu.
@@ -56,7 +57,10 @@ type logic struct {
 func newLogic(t *runner.Term) *logic {
 	l := &logic{Term: t, waiting: map[types.UID]time.Time{}, users: map[types.NamespacedName]map[runner.Key]bool{}}
 	l.deployments = runner.Read(t, runner.ClusterDeployments, l.observe)
-	l.claims = runner.Read(t, runner.ClusterIPAMClaims, func(before, now *v1beta1.ClusterIPAMClaim) { l.wake(cmp.Or(now, before)) })
+	l.claims = runner.Read(t, runner.ClusterIPAMClaims, func(before, now *v1beta1.ClusterIPAMClaim) {
+		claims.See(&l.moved, before, now)
+		l.wake(cmp.Or(now, before))
+	})
 	l.ipams = runner.Read(t, runner.ClusterIPAMs, func(before, now *v1beta1.ClusterIPAM) { l.wake(cmp.Or(now, before)) })
 	return l
 }
@@ -83,6 +87,7 @@ func (l *logic) observe(before, now *v1beta1.ClusterDeployment) {
 	}
 	if now == nil {
 		delete(l.waiting, before.UID)
+		l.moved.Forget(before)
 		return
 	}
 	claim, key := l.keys(now)
@@ -112,7 +117,7 @@ func (l *logic) keys(d *v1beta1.ClusterDeployment) (claim types.NamespacedName, 
 // Reconcile implements runner.Logic.
 func (l *logic) Reconcile(ctx context.Context, key runner.Key) error {
 	d, ok := l.deployments.Get(key.Namespace, key.Name)
-	if !ok {
+	if !ok || l.moved.From(d) {
 		return nil
 	}
 	v := View{Deployment: d, Now: metav1.Now()}

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -66,6 +67,7 @@ func TestConfig(t *testing.T) {
 		"text":                               {`{"ipamEnabled": true, "ipPool": "c"}`, ReasonConfigInvalid},
 		"the pool of an earlier provider":    {`{"ipamEnabled": true, "ipPool": ` + earlier + `}`, `{"ipPool":` + entry + `}`},
 		"no object":                          {`"text"`, ReasonConfigInvalid},
+		"an array where text is":             {`{"ipamEnabled": [true], "ipPool": ["c"]}`, ReasonDisabled},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := Decide(viewOf(t, tc.config))
@@ -86,6 +88,22 @@ func TestConfig(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestConfigOfAnyShape: what another provider writes into a ClusterIPAM may have arrays. It is written once, and then says the same.
+func TestConfigOfAnyShape(t *testing.T) {
+	v := viewOf(t, "null")
+	v.IPAM.Status.ProviderData[0].Config.Raw = []byte(`{"kind": "InClusterIPPool", "name": "c", "dns": ["10.0.0.2", {"zone": "x"}], "more": {"list": []}}`)
+	config, err := json.Marshal(Decide(v)[0].Changes["spec"].(map[string]any)["config"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]claims.Verb{string(config): claims.PatchStatus, strings.Replace(string(config), "10.0.0.2", "10.0.0.3", 1): claims.PatchVersion} {
+		v.Deployment = viewOf(t, text).Deployment
+		if all := Decide(v); len(all) != 1 || all[0].Verb != want {
+			t.Errorf("with the config %s: %v, want the verb %v", text, all, want)
+		}
 	}
 }
 
@@ -156,6 +174,36 @@ func TestInlineClaim(t *testing.T) {
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+}
+
+// TestMovedAway: clusterctl deletes the inline claim before its ClusterDeployment, which does not make it again.
+func TestMovedAway(t *testing.T) {
+	term := &runner.Term{Queue: &queue{}, API: none{t: t}}
+	l := newLogic(term)
+	d := parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d", "namespace": "t", "uid": "v"}, "spec": {"ipamClaim": {"ref": "d-ipam", "spec": {"provider": "in-cluster"}}}}`)
+	claim := parsed[v1beta1.ClusterIPAMClaim](t, `{"metadata": {"name": "d-ipam", "namespace": "t", "annotations": {"clusterctl.cluster.x-k8s.io/delete-for-move": ""}, "ownerReferences": [{"kind": "ClusterDeployment", "name": "d", "uid": "v"}]}}`)
+	term.Shows(runner.ClusterDeployments, d)
+	term.Shows(runner.ClusterIPAMClaims, claim)
+	term.Gone(runner.ClusterIPAMClaims, claim)
+	if err := l.Reconcile(t.Context(), runner.KeyOf(runner.ClusterDeployments, d)); err != nil {
+		t.Error(err)
+	}
+}
+
+// none is an API server on which nothing may be created or patched.
+type none struct {
+	runner.API
+	t *testing.T
+}
+
+func (n none) Create(_ context.Context, kind *runner.Kind, o, _ metav1.Object) error {
+	n.t.Errorf("the %v %s is created", kind, o.GetName())
+	return nil
+}
+
+func (n none) Patch(_ context.Context, kind *runner.Kind, of types.NamespacedName, _ runner.Patch, _ metav1.Object) error {
+	n.t.Errorf("the %v %s is patched", kind, of.Name)
+	return nil
 }
 
 // TestClaimOfSomebodyElse: a claim that has the name of the one that a ClusterDeployment describes is only changed if it was created for it.

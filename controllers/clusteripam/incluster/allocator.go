@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
@@ -45,8 +46,8 @@ type pool struct {
 	holders ipam.PrefixMap[holders]
 	waiting queue
 	claims  int // how many claims and IPAddresses refer to it
-	// moved: clusterctl has moved an IPAddress of it to another cluster, where its machine goes on using it. The pool itself goes last.
-	moved bool
+	// moves: clusterctl has begun to move what it has given, and the object does not say so yet.
+	moves bool
 	// leaving are claims in deletion that only a grace period keeps.
 	leaving map[*claim]bool
 	// strays are IPAddresses without a claim, conflicts those of which another one has an address.
@@ -128,7 +129,7 @@ func (a *allocator) setPool(key runner.Key, o *object) {
 	p := a.pool(key)
 	before := p.object
 	p.object = o
-	p.moved = p.moved && before != nil && o != nil && before.meta.GetUID() == o.meta.GetUID()
+	p.moves = p.moves && o != nil && !o.moved()
 	a.touch(key)
 	if before != nil && o != nil && reflect.DeepEqual(before.spec, o.spec) {
 		o.compiled, o.invalid = before.compiled, before.invalid
@@ -172,7 +173,16 @@ func (p *pool) shares(o *addresses.Pool) (_ netip.Addr, ok bool) {
 }
 
 // eligible reports whether blocks of p may be allocated now.
-func (p *pool) eligible() bool { return p.object.eligible() && p.compiled() != nil && !p.moved }
+func (p *pool) eligible() bool { return p.object.eligible() && p.compiled() != nil && !p.moves }
+
+// move notes that a claim or an IPAddress of p is as it is now, and was as it was before, or nil. The first one that clusterctl marks begins a move. Of Global pools
+// clusterctl deletes neither the pool nor its IPAddresses, which go on holding their addresses.
+func (a *allocator) move(p *pool, was, is metav1.Object) {
+	if contract.GoingAway(is) && !contract.GoingAway(was) && !kinds[p.key.Kind.Name].global && (p.object != nil || !a.started) {
+		p.moves = true
+		a.touch(p.key)
+	}
+}
 
 // inUse reports whether an IPAddress of p exists or may be created.
 func (p *pool) inUse() bool { return p.usage.Counts().Used > 0 }
@@ -184,10 +194,13 @@ func (a *allocator) setClaim(o *v1beta2.IPAddressClaim) {
 		return
 	}
 	c, known := a.claims[o.UID]
-	if !known {
+	if known {
+		a.move(c.pool, c.object, o)
+	} else {
 		c = &claim{pool: a.pool(key), index: -1}
 		c.pool.claims++
 		a.claims[o.UID] = c
+		a.move(c.pool, nil, o)
 	}
 	c.object = o
 	a.names[contract.NameOf(o)] = c
@@ -300,12 +313,14 @@ func (a *allocator) setAddress(o *v1beta2.IPAddress) {
 	}
 	at, known := a.addresses[contract.NameOf(o)]
 	if known {
+		a.move(at.pool, at.object, o)
 		at.object = o
 		a.stray(at)
 		return
 	}
 	at = &address{object: o, pool: a.pool(key), block: blockOf(o)}
 	a.addresses[contract.NameOf(o)] = at
+	a.move(at.pool, nil, o)
 	at.pool.claims++
 	if at.block.IsValid() {
 		v := at.pool.holders.Insert(at.block)
@@ -328,7 +343,6 @@ func (a *allocator) addressGone(o *v1beta2.IPAddress) {
 		return
 	}
 	p := at.pool
-	p.moved = p.moved || contract.GoingAway(o)
 	delete(a.addresses, contract.NameOf(o))
 	delete(p.strays, at)
 	delete(p.conflicts, at)

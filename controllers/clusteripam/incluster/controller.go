@@ -181,11 +181,11 @@ func (l *logic) Prepare(_ context.Context, claim *v1beta2.IPAddressClaim, _ meta
 }
 
 // Allocate implements contract.Provider.
-func (l *logic) Allocate(_ context.Context, claim *v1beta2.IPAddressClaim, _ metav1.Object) (given contract.Allocation, err error) {
+func (l *logic) Allocate(_ context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object) (given contract.Allocation, err error) {
 	l.change(func(a *allocator) {
 		c, known := a.claims[claim.UID]
-		if !known || !c.block.IsValid() || c.pool.object == nil {
-			err = writes.Pending{} // The claim or the pool is gone.
+		if !known || !c.block.IsValid() || c.pool.object == nil || c.pool.object.meta.GetUID() != pool.GetUID() {
+			err = writes.Pending{} // The claim or the pool is gone, and a new one queues the claim.
 			return
 		}
 		c.passed = true

@@ -18,6 +18,10 @@ import (
 // allocate the same addresses.
 const AnnotationPoolUID = "networking.x-k8s.io/pool-uid"
 
+// AnnotationPoolMoved on a pool is its UID, once clusterctl has begun to move its IPAddressClaims and IPAddresses to another cluster, where machines go on
+// using their addresses. clusterctl deletes the pool last, after a restart of this process perhaps.
+const AnnotationPoolMoved = "networking.x-k8s.io/pool-moved"
+
 // kindOf is one of the four kinds of pools.
 type kindOf struct {
 	kind             *runner.Kind
@@ -75,9 +79,14 @@ func (o *object) copiedFrom() string {
 	return ""
 }
 
+// moved reports whether o says that what it has given is in another cluster by now. A copy of o does not.
+func (o *object) moved() bool {
+	return o != nil && o.meta.GetAnnotations()[AnnotationPoolMoved] == string(o.meta.GetUID())
+}
+
 // eligible reports whether blocks may be allocated from o now. Without its finalizer it could vanish at any time.
 func (o *object) eligible() bool {
-	return o != nil && o.meta.GetDeletionTimestamp() == nil && !contract.Paused(o.meta) && !contract.GoingAway(o.meta) && o.copiedFrom() == "" &&
+	return o != nil && o.meta.GetDeletionTimestamp() == nil && !contract.Paused(o.meta) && !contract.GoingAway(o.meta) && !o.moved() && o.copiedFrom() == "" &&
 		slices.Contains(o.meta.GetFinalizers(), v1beta2.FinalizerProtectPool)
 }
 

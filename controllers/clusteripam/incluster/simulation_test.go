@@ -276,28 +276,30 @@ func (w *world) drop() {
 	}
 }
 
-// move moves everything to a new cluster, in which a process runs.
+// move moves everything to a new cluster, in which a process runs. Claims that wait stay behind, and get nothing. The process of the source may start again.
 func (w *world) move() {
 	w.unpause()
 	if !w.cluster { // Nothing tells the controller that a move begins, so it is done when all is quiet.
 		w.faults(false)
 		defer w.faults(true)
 		time.Sleep(2 * time.Minute)
-		for _, c := range contracttest.All[v1beta2.IPAddressClaim](w.server, runner.IPAddressClaims) {
-			if c.Status.AddressRef.Name == "" { // It could get an address of a claim that comes after it.
-				return
-			}
-		}
 	}
 	from, to := w.server, w.newServer(fmt.Sprint("b", len(w.log)))
 	w.run(to)
 	w.say("move from here")
-	steps := 0
-	contracttest.Move(from, to, kindsRead, func(*runner.Kind, *unstructured.Unstructured) bool { return true }, func() {
+	steps, crashed := 0, false
+	contracttest.Move(from, to, kindsRead, moves, func() {
 		if steps++; steps == 1 {
 			time.Sleep(time.Minute) // until nothing is on its way
 		}
 		time.Sleep(time.Duration(w.roll(300)) * time.Millisecond)
+		if !crashed && !slices.ContainsFunc(from.List(runner.IPAddresses), belongs) && w.roll(8) == 0 {
+			crashed = true
+			time.Sleep(time.Minute) // until the pools say that they were moved
+			w.say("crash in the source")
+			w.crash(from)
+			w.run(from)
+		}
 	})
 	w.judge.leave(from)
 	w.say("moved")
@@ -306,6 +308,18 @@ func (w *world) move() {
 	w.server = to
 	time.Sleep(time.Duration(w.roll(5000)) * time.Millisecond)
 	w.confirm()
+}
+
+// moves reports whether clusterctl moves an object.
+func moves(kind *runner.Kind, o *unstructured.Unstructured) bool {
+	_, labelled := o.GetLabels()[contract.LabelMove]
+	return kind != runner.IPAddressClaims || labelled
+}
+
+// belongs reports whether an object is not of the Global pool, from which the source goes on allocating.
+func belongs(o *unstructured.Unstructured) bool {
+	pool, _, _ := unstructured.NestedString(o.Object, "spec", "poolRef", "name")
+	return pool != "g"
 }
 
 func (w *world) faults(on bool) {
@@ -358,6 +372,8 @@ func (w *world) restore() {
 			contracttest.Restore(w.server, runner.IPAddresses, o, became)
 		}
 	}
+	// Who deletes a claim before the watch has shown an IPAddress that somebody else has created leaves that behind. The pool names it.
+	time.Sleep(3 * time.Second)
 	w.say("restored")
 }
 
@@ -567,11 +583,11 @@ func (j *judge) claimStored(server string, before, now *unstructured.Unstructure
 	}
 }
 
-// leave looks whether a move has left nothing.
+// leave looks whether a move has left nothing but what belongs to the Global pool.
 func (j *judge) leave(s *contracttest.Server) {
 	for _, kind := range []*runner.Kind{runner.IPAddressClaims, runner.IPAddresses, runner.InClusterIPPools} {
 		for _, o := range s.List(kind) {
-			if len(j.excused) == 0 && len(j.dropped) == 0 {
+			if len(j.excused) == 0 && len(j.dropped) == 0 && moves(kind, o) && belongs(o) {
 				j.Errorf("seed %d: the move has left the %v %s", j.seed, kind, o.GetName())
 			}
 		}

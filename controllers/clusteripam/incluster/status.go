@@ -32,6 +32,8 @@ const (
 	reasonConflict    = "AddressConflict"
 	// reasonCopied (False): a Global pool carries the UID of another one.
 	reasonCopied = "PoolWasCopied"
+	// reasonMoved (False): clusterctl has begun to move what the pool has given.
+	reasonMoved = "PoolWasMoved"
 )
 
 // Reasons of events that are not reasons of conditions.
@@ -53,7 +55,7 @@ func (c *claim) unable(block netip.Prefix, by string) error {
 		return contract.Waits{Reason: v1beta2.ReasonAllocationFailed, Message: fmt.Sprintf(
 			"The annotation %s says that this claim has %s, and the %s has that. Delete what no machine uses: that, or this claim. "+
 				"Without the annotation this claim gets another address.", AnnotationAddress, textOf(block), by)}
-	case !p.eligible(): // It is paused, gets its finalizer, or is being moved.
+	case !p.eligible(): // It is paused, gets its finalizer, or goes. The contract says so of the last one.
 		return writes.Pending{}
 	case block.IsValid():
 		return nil
@@ -70,6 +72,10 @@ func (c *claim) unable(block netip.Prefix, by string) error {
 	return w
 }
 
+// wasMoved says why nothing is allocated from a pool whose addresses are in use in another cluster, as the end of a sentence about it.
+const wasMoved = " gives no addresses: clusterctl has moved IPAddressClaims or IPAddresses of it to another cluster, where their addresses stay in use. " +
+	"If nothing was moved, remove the annotation " + AnnotationPoolMoved + " of the pool."
+
 // problem says why nothing can be allocated from p until somebody changes it, as the end of a sentence about it. It is empty if nothing is wrong.
 func (p *pool) problem() string {
 	switch o := p.object; {
@@ -81,6 +87,8 @@ func (p *pool) problem() string {
 		return " is not valid: " + o.invalid + "."
 	case o.copiedFrom() != "":
 		return " was copied from another cluster. See its condition Ready."
+	case p.moves || o.moved():
+		return wasMoved
 	}
 	return ""
 }
@@ -109,6 +117,7 @@ func (l *logic) syncPool(ctx context.Context, key runner.Key) error {
 	var (
 		o          *object
 		inUse      bool
+		moves      bool
 		conditions []metav1.Condition
 		events     []event
 		usage      v1alpha2.PoolUsage
@@ -120,21 +129,21 @@ func (l *logic) syncPool(ctx context.Context, key runner.Key) error {
 			return
 		}
 		counts := p.usage.Counts()
-		o, inUse, conditions, events = p.object, p.inUse(), a.conditions(p), a.events(p)
+		o, inUse, moves, conditions, events = p.object, p.inUse(), p.moves, a.conditions(p), a.events(p)
 		usage = v1alpha2.PoolUsage{Total: counts.Total, Free: counts.Free, Used: counts.Used, OutOfRange: counts.OutOfRange}
 	})
 	if o == nil || contract.Paused(o.meta) || contract.GoingAway(o.meta) {
 		return nil
 	}
-	if metadata := o.protection(inUse); len(metadata) > 0 {
+	if metadata := o.protection(inUse, moves); len(metadata) > 0 {
 		return l.patchPool(ctx, key, runner.MergePatchOfVersion(o.meta, map[string]any{"metadata": metadata}))
 	}
 	return l.writeStatus(ctx, key, o, conditions, usage, events)
 }
 
 // protection returns what changes the metadata of a pool to what it is to be: it has its finalizer until it is deleted and not in use any more, and a
-// Global pool its own UID.
-func (o *object) protection(inUse bool) map[string]any {
+// Global pool its own UID. moves is whether it is to say that it was moved.
+func (o *object) protection(inUse, moves bool) map[string]any {
 	metadata, finalizers := map[string]any{}, o.meta.GetFinalizers()
 	protected := slices.Contains(finalizers, v1beta2.FinalizerProtectPool)
 	switch {
@@ -145,6 +154,9 @@ func (o *object) protection(inUse bool) map[string]any {
 	}
 	if o.kind.global && o.meta.GetDeletionTimestamp() == nil && o.meta.GetAnnotations()[AnnotationPoolUID] == "" {
 		metadata["annotations"] = map[string]any{AnnotationPoolUID: o.meta.GetUID()}
+	}
+	if moves {
+		metadata["annotations"] = map[string]any{AnnotationPoolMoved: o.meta.GetUID()}
 	}
 	return metadata
 }
@@ -211,6 +223,8 @@ func (a *allocator) ready(p *pool) metav1.Condition {
 		c.Reason = reasonCopied
 		c.Message = fmt.Sprintf("The pool was copied from another cluster, where its UID is %s. Two clusters must not allocate from it. "+
 			"If the other one does not any more, and IPAddresses and IPAddressClaims were moved here, remove the annotation %s.", o.copiedFrom(), AnnotationPoolUID)
+	case p.moves || o.moved():
+		c.Reason, c.Message = reasonMoved, "The pool"+wasMoved
 	case o.compiled.Total() == 0:
 		c.Reason, c.Message = reasonNoAddresses, upper(o.compiled.WithoutAddresses())+"."
 	case p.usage.Counts().Free == 0:

@@ -239,30 +239,72 @@ func TestDeletedBeforeTheFinalizerCounted(t *testing.T) {
 	})
 }
 
-// clusterctl moves a pool after its claims and IPAddresses, and leaves the claims that have none behind: they get nothing of what machines go on using.
+// clusterctl moves a pool after its claims and IPAddresses, and leaves the claims that have none behind: they get nothing of what machines go on using, also after a
+// restart, until somebody says that nothing was moved.
 func TestMovedAway(t *testing.T) {
-	tell(t, func(s *story) {
-		s.pool("p", "{addresses: [10.0.0.10-10.0.0.10], prefix: 24}")
-		s.claim("a", "p")
-		s.claim("b", "p")
-		s.says("b", v1beta2.ReasonPoolExhausted, "")
-		for _, name := range []string{"a", "b"} {
-			if _, moves := s.Get(runner.IPAddressClaims, "n", name).GetLabels()[contract.LabelMove]; moves != (name == "a") {
-				t.Errorf("clusterctl moves %s: %t", name, moves)
+	for _, kinds := range [][]*runner.Kind{{runner.IPAddresses, runner.IPAddressClaims}, {runner.IPAddressClaims}} {
+		tell(t, func(s *story) {
+			s.pool("p", "{addresses: [10.0.0.10-10.0.0.10], prefix: 24}")
+			s.claim("a", "p")
+			s.claim("b", "p")
+			s.says("b", v1beta2.ReasonPoolExhausted, "")
+			for _, name := range []string{"a", "b"} {
+				if _, moves := s.Get(runner.IPAddressClaims, "n", name).GetLabels()[contract.LabelMove]; moves != (name == "a") {
+					t.Errorf("clusterctl moves %s: %t", name, moves)
+				}
 			}
-		}
-		for _, kind := range []*runner.Kind{runner.IPAddresses, runner.IPAddressClaims} {
-			s.edit(kind, of("a"), "metadata: {annotations: {clusterctl.cluster.x-k8s.io/delete-for-move: ''}}")
-			s.Drop(kind, of("a"))
-		}
-		s.rest()
-		s.has()
+			for _, kind := range kinds {
+				s.edit(kind, of("a"), "metadata: {annotations: {clusterctl.cluster.x-k8s.io/delete-for-move: ''}}")
+				s.Drop(kind, of("a"))
+			}
+			s.process.Crash()
+			s.Drop(runner.IPAddresses, of("a"))
+			s.run()
+			s.has()
+			s.poolSays("Ready", "PoolWasMoved", "If nothing was moved, remove the annotation networking.x-k8s.io/pool-moved of the pool.")
+			s.says("b", v1beta2.ReasonPoolNotReady, "If nothing was moved, remove the annotation networking.x-k8s.io/pool-moved of the pool.")
+			s.edit(runner.InClusterIPPools, of("p"), "metadata: {annotations: {networking.x-k8s.io/pool-moved: null}}")
+			s.has("b=10.0.0.10")
+		})
+	}
+}
 
+// A process that starts in the middle of a move sees its mark. The pool of another cluster, or one that is created later, was not moved.
+func TestStartedWhileAPoolMoves(t *testing.T) {
+	tell(t, func(s *story) {
+		s.pool("p", "{addresses: [10.0.0.10-10.0.0.11], prefix: 24}")
+		s.claim("a", "p")
+		s.process.Crash()
+		s.Annotate(runner.IPAddresses, of("a"), map[string]string{contract.AnnotationDeleteForMove: ""})
+		s.run()
+		s.Drop(runner.IPAddresses, of("a"))
+		s.Drop(runner.IPAddressClaims, of("a"))
+		s.claim("b", "p")
+		s.has()
+		p := s.Get(runner.InClusterIPPools, "n", "p")
 		s.Drop(runner.InClusterIPPools, of("p"))
 		s.rest()
 		s.says("b", v1beta2.ReasonPoolNotReady, "does not exist")
-		s.pool("p", "{addresses: [10.0.0.10-10.0.0.10], prefix: 24}")
+		if p.GetAnnotations()[AnnotationPoolMoved] == "" {
+			t.Error("the pool does not say that it was moved")
+		}
+		contracttest.Restore(s.Server, runner.InClusterIPPools, p, map[types.UID]types.UID{})
+		s.rest()
 		s.has("b=10.0.0.10")
+	})
+}
+
+// A pool that was created again in the middle of an allocation: the IPAddress would name the one that is gone as its owner, and would go with it.
+func TestAPoolIsCreatedAgain(t *testing.T) {
+	tell(t, func(s *story) {
+		s.pool("p", "{addresses: [10.0.0.10], prefix: 24}")
+		s.claim("a", "p")
+		claim, _ := contracttest.Read[v1beta2.IPAddressClaim](s.Server, runner.IPAddressClaims, "n", "a")
+		for uid, ok := range map[types.UID]bool{s.Get(runner.InClusterIPPools, "n", "p").GetUID(): true, "before": false} {
+			if given, err := s.process.Logic.(*logic).Allocate(t.Context(), claim, &metav1.ObjectMeta{UID: uid}); (err == nil) != ok {
+				t.Errorf("from the pool %s it gets %+v, %v", uid, given, err)
+			}
+		}
 	})
 }
 
