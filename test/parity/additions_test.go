@@ -27,6 +27,10 @@ var inHelp = surface{
 			`(default "kube-system")`,
 		"Cluster-ipam-controller --cluster-ipam-k0rdent-namespace": "string Namespace in which k0rdent's own manager has its Lease. While that is " +
 			"renewed, the cluster-ipam-controller and the cluster-deployment-ipam-controller stand by. Empty: they never do. " + `(default "kcm-system")`,
+		"Cluster-ipam-controller --cluster-ipam-namespace": "string The only namespace whose claims, pools and ClusterDeployments are worked on, " +
+			"without the Global pools. Empty: all namespaces.",
+		"Cluster-ipam-controller --cluster-ipam-watch-filter": "string Value of the label cluster.x-k8s.io/watch-filter of the IPAddressClaims that are " +
+			"worked on. Empty: all of them.",
 		"Cluster-ipam-controller --cluster-ipam-force-allocation": "Allocate addresses although another provider has installed the " +
 			"CustomResourceDefinitions of the pools. Only right if that provider does not run: two allocators give one address twice.",
 		"Generic --config": "string A YAML file with values of flags. A key is the name of a flag in camel case, such as clusterCIDR. Flags on the command line win over the file.",
@@ -51,6 +55,8 @@ var always = surface{
 		".flags.cluster-ipam-infoblox-instance":  `""`,
 		".flags.cluster-ipam-infoblox-namespace": `"kube-system"`,
 		".flags.cluster-ipam-k0rdent-namespace":  `"kcm-system"`,
+		".flags.cluster-ipam-namespace":          `""`,
+		".flags.cluster-ipam-watch-filter":       `""`,
 		".flags.cluster-ipam-force-allocation":   `"false"`,
 
 		".flags.config": `""`,
