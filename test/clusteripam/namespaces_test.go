@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
-	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapitest"
+	"github.com/multicidr/controller-manager/test/wapitest"
 )
 
 // TestNamespaces: two namespaces have objects of equal names and networks. What happens in one changes nothing in the other, and where they share

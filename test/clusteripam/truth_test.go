@@ -18,8 +18,8 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/build"
 	"github.com/multicidr/controller-manager/controllers/clusteripam"
-	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapitest"
 	"github.com/multicidr/controller-manager/test/controlplane"
+	"github.com/multicidr/controller-manager/test/wapitest"
 )
 
 // TestMetricsAndDebugPages: what metrics and debug pages say is what the API server has, and they name no Secret.

@@ -22,8 +22,8 @@ import (
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/contract"
-	"github.com/multicidr/controller-manager/controllers/clusteripam/contract/contracttest"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
+	"github.com/multicidr/controller-manager/test/contracttest"
 )
 
 // TestSimulation: users, crashes, lost and late answers, moves and restores. No address belongs to two IPAddresses of a pool, no claim is told a second address, and in
@@ -372,7 +372,7 @@ func (w *world) restore() {
 			contracttest.Restore(w.server, runner.IPAddresses, o, became)
 		}
 	}
-	// Who deletes a claim before the watch has shown an IPAddress that somebody else has created leaves that behind. The pool names it.
+	// A claim that is deleted before the watch shows the restored IPAddress leaves that behind, and the pool names it. So the watch comes first.
 	time.Sleep(3 * time.Second)
 	w.say("restored")
 }

@@ -28,11 +28,11 @@ import (
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/contract"
-	"github.com/multicidr/controller-manager/controllers/clusteripam/contract/contracttest"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
-	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapitest"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
 	"github.com/multicidr/controller-manager/controllers/internal/race"
+	"github.com/multicidr/controller-manager/test/contracttest"
+	"github.com/multicidr/controller-manager/test/wapitest"
 )
 
 var (

@@ -18,9 +18,9 @@ import (
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/contract"
-	"github.com/multicidr/controller-manager/controllers/clusteripam/contract/contracttest"
-	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapitest"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
+	"github.com/multicidr/controller-manager/test/contracttest"
+	"github.com/multicidr/controller-manager/test/wapitest"
 )
 
 // tell tells a story in the world of the simulation, where nothing goes wrong. before happens before the controller runs.

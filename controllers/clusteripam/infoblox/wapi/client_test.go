@@ -21,7 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
-	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapitest"
+	"github.com/multicidr/controller-manager/test/wapitest"
 )
 
 func configOf(s *wapitest.Server) wapi.Config {

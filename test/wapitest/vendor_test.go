@@ -12,7 +12,7 @@ import (
 	ibclient "github.com/infobloxopen/infoblox-go-client/v2"
 
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
-	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapitest"
+	"github.com/multicidr/controller-manager/test/wapitest"
 )
 
 // operator is what both clients can do.
