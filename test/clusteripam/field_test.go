@@ -1,6 +1,7 @@
 package clusteripam
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -10,7 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapitest"
+	"github.com/multicidr/controller-manager/test/controlplane"
+	"github.com/multicidr/controller-manager/test/wapitest"
 )
 
 // claimOf is an IPAddressClaim of a pool, as YAML.
@@ -122,11 +124,10 @@ func TestTextsNameTheCause(t *testing.T) {
 // eventuallySays waits until the first condition of an object has this in its message.
 func (c *cluster) eventuallySays(of schema.GroupVersionResource, name, text string) {
 	c.t.Helper()
-	deadline := time.Now().Add(patience)
-	for !strings.Contains(at(c.get(of, name), "status.conditions.0.message"), text) {
-		if time.Now().After(deadline) {
-			c.t.Fatalf("%s says %s, want %q in it", name, at(c.get(of, name), "status.conditions.0.message"), text)
+	c.do("wait", controlplane.Eventually(c.t.Context(), patience, func(context.Context) error {
+		if said := at(c.get(of, name), "status.conditions.0.message"); !strings.Contains(said, text) {
+			return fmt.Errorf("%s says %s, want %q in it", name, said, text)
 		}
-		time.Sleep(poll)
-	}
+		return nil
+	}))
 }

@@ -174,7 +174,7 @@ func (n *network) calicoCNI(where, text string) {
 
 func (n *network) antrea(where, text string) {
 	if valueIn(text, "trafficEncapMode") == "networkPolicyOnly" {
-		n.add(problem, "Antrea", "trafficEncapMode of %s is networkPolicyOnly, so Pods get addresses from another plugin and not from podCIDRs, as far as Antrea knows: see that the other one reads them", where)
+		n.add(problem, "Antrea", "trafficEncapMode of %s is networkPolicyOnly, so another plugin gives Pods their addresses: see that it reads podCIDRs", where)
 		return
 	}
 	n.well("Antrea", "it follows podCIDRs, and has no list of ranges")

@@ -35,7 +35,7 @@ func (n *network) policies(s *state, ranges []namedRange) {
 	}
 }
 
-// pods are the networks in which Pods are, as far as is known.
+// pods are the networks of Pods that the ClusterCIDRs, the Nodes and the network settings name.
 func (n *network) pods(s *state, ranges []namedRange) (networks []netip.Prefix) {
 	for _, r := range ranges {
 		networks = append(networks, r.prefix)

@@ -18,6 +18,5 @@
 // Of a pool only the addresses, the prefix and the gateway are written (of an InfobloxIPPool the instance and the subnets). What users add, such as
 // excludedAddresses, stays.
 //
-// The first spec.cluster of a claim is recorded on its ClusterIPAM. The API server allows to remove the field and to set it anew; the record does
-// not follow.
+// The first spec.cluster of a claim is recorded on its ClusterIPAM. If somebody removes the field and sets another value later, the record stays.
 package claims

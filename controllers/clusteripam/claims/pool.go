@@ -19,7 +19,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/text"
 )
 
-// pool is a pool of either kind, as far as this package cares.
+// pool is what Decide needs to know about the pool of a claim, of either kind.
 type pool struct {
 	kind   *runner.Kind
 	object metav1.Object // nil: there is none

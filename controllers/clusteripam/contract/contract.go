@@ -25,10 +25,10 @@ import (
 // Provider is what a provider of addresses does by itself. Its methods are called concurrently for different claims, never for one. An error that is a
 // [Waits] is shown in the claim's condition Ready; other errors are returned for a retry.
 type Provider interface {
-	// Pool returns the pool that a claim names; nil if it does not exist. ours is false if the claim names a kind of another provider.
+	// Pool returns the pool that a claim names; nil if it does not exist. ours is whether this provider has pools of that kind.
 	Pool(claim *v1beta2.IPAddressClaim) (pool metav1.Object, ours bool)
-	// Prepare chooses, as far as that needs no request to others, and returns the annotations that the claim's next write carries along. It is called
-	// before every attempt for a claim without an IPAddress, and returns the same for a claim that carries them. pool may be nil.
+	// Prepare reserves what needs no request to another system, such as an address or the name of a host record. It returns the annotations that the claim's
+	// next write carries. It is called before every attempt for a claim without an IPAddress, and returns the same for a claim that carries them. pool may be nil.
 	Prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object) (annotations map[string]string, err error)
 	// Allocate returns what the claim has: the same until Release, whatever answers were lost and whoever leads. It is called when the claim carries
 	// our finalizer and what Prepare returned. annotations of the Allocation are written to the claim before the IPAddress is created.

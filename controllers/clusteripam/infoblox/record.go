@@ -76,21 +76,17 @@ type others interface {
 }
 
 // verb is what to do next for a claim without an IPAddress.
-type verb int
+type verb string
 
 const (
-	create  verb = iota + 1 // the record, with the next free address
-	update                  // the record; if no address is named, with one more
-	use                     // the address: it is the claim's
-	taken                   // the record belongs to somebody else
-	wait                    // until the other claims in the record have their addresses
-	unclear                 // which address of the record is the claim's
-	lost                    // the record does not have the address that the claim says
+	create  verb = "create"  // the record, with the next free address
+	update  verb = "update"  // the record; if no address is named, with one more
+	use     verb = "use"     // the address: it is the claim's
+	taken   verb = "taken"   // the record belongs to somebody else
+	wait    verb = "wait"    // until the other claims in the record have their addresses
+	unclear verb = "unclear" // which address of the record is the claim's
+	lost    verb = "lost"    // the record does not have the address that the claim says
 )
-
-func (v verb) String() string {
-	return [...]string{"", "create", "update", "use", "taken", "wait", "unclear", "lost"}[v]
-}
 
 // step is what to do next about a claim.
 type step struct {
@@ -237,7 +233,7 @@ type removal struct {
 }
 
 // release returns the writes that give back what a claim has in the records that Infoblox has under its name. verb is wait or unclear if it is not known which
-// address that is, otherwise 0. A record goes with its last address.
+// address that is, otherwise empty. A record goes with its last address.
 func (o owner) release(found []wapi.Record, w others) (removals []removal, why verb) {
 	for _, r := range found {
 		tokens := tokensOf(r)
@@ -263,5 +259,5 @@ func (o owner) release(found []wapi.Record, w others) (removals []removal, why v
 		n := len(left.Addresses())
 		removals = append(removals, removal{record: left, delete: n == 0, left: n > 0 && len(tokens) == 0})
 	}
-	return removals, 0
+	return removals, ""
 }

@@ -139,7 +139,7 @@ func TestNext(t *testing.T) {
 			if step.address.IsValid() {
 				used = step.address.String()
 			}
-			if diff := cmp.Diff([]string{tc.want.String(), tc.use, tc.record}, []string{step.verb.String(), used, sorted(step.record)}); diff != "" {
+			if diff := cmp.Diff([]string{string(tc.want), tc.use, tc.record}, []string{string(step.verb), used, sorted(step.record)}); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
@@ -230,7 +230,7 @@ func TestRelease(t *testing.T) {
 				got, left = append(got, rest), left || r.left
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" || why != tc.why || left != tc.left {
-				t.Errorf("%d, left %t, -want +got:\n%s", why, left, diff)
+				t.Errorf("%q, left %t, -want +got:\n%s", why, left, diff)
 			}
 		})
 	}

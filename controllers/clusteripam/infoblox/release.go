@@ -80,7 +80,7 @@ func (l *logic) Release(ctx context.Context, claim *v1beta2.IPAddressClaim) erro
 		return l.cannotRelease(claim, at, err)
 	}
 	removals, why := o.release(found, neighbourhood{l, contract.NameOf(claim), at})
-	if why != 0 {
+	if why != "" {
 		return releaseLater(checkFailed, "The host record %s cannot be given up yet: it has several addresses that no IPAddress has, "+
 			"or another IPAddressClaim in it has no address, so nobody knows whose they are. "+
 			"See the condition Ready of the other claim, or remove from the record in Infoblox what nobody uses.", at.name)

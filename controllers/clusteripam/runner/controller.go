@@ -185,7 +185,7 @@ func (c *Controller) waitWrites(ctx context.Context) bool {
 		if c.cfg.Fence.Unanswered() <= 0 {
 			return true, nil
 		}
-		c.health.waitFor(problem{What: "writes from before the controller started anew, which got no answer and may still be carried out"})
+		c.health.waitFor(problem{What: "writes from before the controller started again, which got no answer and may still be carried out"})
 		return false, nil
 	}) == nil
 }

@@ -161,7 +161,7 @@ func claim(pool string, metadata map[string]any) map[string]any {
 	return map[string]any{"metadata": metadata, "spec": map[string]any{"poolRef": map[string]any{"name": pool}}}
 }
 
-// TestTerms: a controller waits for its kinds, reads everything, works, and begins anew when what is served changes.
+// TestTerms: a controller waits for its kinds, reads everything, works, and begins again when what is served changes.
 func TestTerms(t *testing.T) {
 	for _, watchList := range []bool{true, false} { // How client-go reads depends on it.
 		t.Run(fmt.Sprint("WatchListClient=", watchList), func(t *testing.T) {
@@ -290,7 +290,7 @@ func TestWrites(t *testing.T) {
 			t.Errorf("a Secret that does not exist: %v", err)
 		}
 		s.server.serves(Machines, nil)
-		s.after(5*time.Second, "waiting for writes from before the controller started anew")
+		s.after(5*time.Second, "waiting for writes from before the controller started again")
 		s.after(15*time.Second, "")
 		for want, write := range all {
 			if arrived, err := s.sends(http.StatusOK, write); strings.Contains(want, "machines") != writes.NotThere(err) {

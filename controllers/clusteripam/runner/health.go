@@ -125,7 +125,7 @@ func (h *health) failing() map[*Kind]int {
 // starts is what a controller waits for at first, and after a term.
 var starts = problem{What: "the start"}
 
-// forget ends all failures: a new term works on everything anew.
+// forget ends all failures: a new term works on everything again.
 func (h *health) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

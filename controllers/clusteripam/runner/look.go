@@ -79,7 +79,7 @@ func (c *Controller) untilOver(ctx context.Context, served map[*Kind]string) {
 		case waits.Err != nil:
 			looks = looksAfterChange
 		case now == nil, differs && !maps.Equal(now, served):
-			klog.FromContext(ctx).Info("The controller starts anew: what the API server has, has changed", "controller", c.cfg.Name, "waitsFor", waits)
+			klog.FromContext(ctx).Info("The controller starts again: what the API server has, has changed", "controller", c.cfg.Name, "waitsFor", waits)
 			return
 		default: // An API server that has just started may not know all its kinds yet, so one look does not count.
 			differs = !maps.Equal(now, served)
