@@ -88,7 +88,7 @@ func bySetting(_ process, configured bool) (Level, string) {
 	if configured {
 		return OK, ""
 	}
-	return warning, "%[1]v can write podCIDRs, as kops-controller does in IPv6 clusters, and no ConfigMap of it is seen: cannot tell whether it does (%[3]s). Turn that off before you %[2]s"
+	return warning, "%[1]v can write podCIDRs, and no ConfigMap of it is seen: cannot tell whether it does (%[3]s). Turn that off before you %[2]s"
 }
 
 // byFlag is for programs that allocate with --allocate-node-cidrs, unless --controllers leaves the allocator out.
