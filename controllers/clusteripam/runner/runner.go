@@ -17,6 +17,7 @@ package runner
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,7 +38,7 @@ type Config struct {
 	Fence writes.Fence
 	// Reads are the kinds that the Logic reads.
 	Reads []Reads
-	// Workers are how many workers each kind of key has. A Kind without a Resource makes a queue of its own for other work on an object.
+	// Workers are how many workers each kind of key has.
 	Workers map[*Kind]int
 	// New builds the Logic of a term. It makes no requests. In it, Read says what is done with each kind.
 	New func(*Term) Logic
@@ -82,7 +83,8 @@ type Term struct {
 	API API
 	// Queue takes the keys to work on. Safe for concurrent use.
 	Queue Queue
-	// Served returns the API version, with its group, in which a kind is read and written; false for an absent Optional kind.
+	// Served returns the API version, with its group, in which a kind is read and written; false for an absent Optional kind. A kind that is not in
+	// Config.Reads is taken for served in the first of its Versions.
 	Served func(*Kind) (apiVersion string, ok bool)
 	// Event tells the users of an object something: a Warning unless normal. It never blocks, and says nothing twice within ten minutes.
 	Event func(about metav1.Object, kind *Kind, normal bool, reason, message string)
@@ -91,9 +93,19 @@ type Term struct {
 	// Took records how long an object waited for what it asked for.
 	Took func(time.Duration)
 
-	reads map[*Kind]*reading
-	// list returns what an informer of a kind reads; nil if the kind is absent. It is nil in a test.
-	list func(*Kind) cache.ListerWatcher
+	reads   map[*Kind]*reading
+	waiting sync.Map // since when objects wait, by UID
+	// informer returns one of a kind that is served. It is nil in a test.
+	informer func(*Kind, cache.TransformFunc) cache.SharedIndexInformer
+}
+
+// Waits notes whether an object waits for what it asks for. How long it did goes to Took when it has that, and is forgotten when it is deleted.
+func (t *Term) Waits(object metav1.Object, waits bool) {
+	if waits {
+		t.waiting.LoadOrStore(object.GetUID(), time.Now())
+	} else if since, waited := t.waiting.LoadAndDelete(object.GetUID()); waited {
+		t.Took(time.Since(since.(time.Time)))
+	}
 }
 
 // Queue is a queue of keys.
@@ -147,7 +159,6 @@ func (k Key) String() string {
 }
 
 // API is every request that a Logic sends. What an error of a write says: writes.Answered, writes.NotSent, writes.NotThere.
-// A kind that is not in Config.Reads is read and written in the first of its Versions.
 type API interface {
 	// Get reads an object from etcd, past every cache, into object: a pointer to a new struct of the kind.
 	Get(ctx context.Context, kind *Kind, of types.NamespacedName, object metav1.Object) error
