@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
@@ -106,12 +106,6 @@ type decision struct {
 	owned, bound bool
 }
 
-func (d *decision) add(w *Write) {
-	if w != nil {
-		d.missing = append(d.missing, *w)
-	}
-}
-
 func (d *decision) find(kind, reason, message string, args ...any) {
 	d.findings = append(d.findings, Finding{Type: kind, Reason: reason, Message: fmt.Sprintf(message, args...)})
 }
@@ -126,19 +120,18 @@ func Decide(v View) []Write {
 		d.cluster = recorded // What is recorded first stays.
 	}
 	d.judge()
-	ipam := d.ipam()
-	d.add(ipam)
+	d.missing = d.ipam()
 	d.owned = Owned(v.IPAM, v.Claim) && d.problem == nil
 	if d.problem == nil && (d.network != nil || d.owned) {
-		d.bind(ipam == nil)
+		d.bind(len(d.missing) == 0)
 	}
 	d.tellProblem()
 	if d.owned && d.network != nil && v.Claim.Spec.ClusterIPAMRef == "" && v.Refused == "" {
-		d.add(&Write{Verb: Patch, Kind: runner.ClusterIPAMClaims, Object: v.Claim, Changes: map[string]any{"spec": map[string]any{"clusterIPAMRef": v.Claim.Name}}})
-		return d.missing // The event of this write brings the status.
+		want := v.Claim.DeepCopy()
+		want.Spec.ClusterIPAMRef = want.Name
+		return append(d.missing, Change(runner.ClusterIPAMClaims, v.Claim, want)...) // The event of this write brings the status.
 	}
-	d.add(d.claimStatus())
-	return d.missing
+	return append(d.missing, d.claimStatus()...)
 }
 
 // tellProblem adds the problem to the findings. A refusal of the API server comes first: it keeps the claim from everything else.
@@ -223,25 +216,28 @@ func ignoredInput(spec *v1beta1.ClusterIPAMClaimSpec) (fields []string) {
 }
 
 // ipam returns the write that the ClusterIPAM of the claim needs, or finds why it cannot be used.
-func (d *decision) ipam() *Write {
+func (d *decision) ipam() []Write {
 	if d.IPAM != nil {
 		d.problem = d.ipamProblem()
 	}
-	switch {
-	case d.problem != nil || d.network == nil:
+	if d.problem != nil || d.network == nil {
 		return nil
-	case d.IPAM != nil:
-		return d.patchIPAM()
 	}
-	create := &v1beta1.ClusterIPAM{ObjectMeta: ofClaim(d.Claim, true), Spec: ipamSpec(d.Claim)}
-	if d.cluster != "" {
-		create.Annotations = map[string]string{AnnotationCluster: d.cluster}
+	want := &v1beta1.ClusterIPAM{ObjectMeta: ofClaim(d.Claim, true)}
+	if d.IPAM != nil {
+		want = d.IPAM.DeepCopy()
+		if !Owned(d.IPAM, d.Claim) {
+			want.OwnerReferences = append(want.OwnerReferences, ofClaim(d.Claim, true).OwnerReferences...)
+		}
 	}
-	return &Write{Verb: Create, Kind: runner.ClusterIPAMs, Object: create}
-}
-
-func ipamSpec(claim *v1beta1.ClusterIPAMClaim) v1beta1.ClusterIPAMSpec {
-	return v1beta1.ClusterIPAMSpec{Provider: claim.Spec.Provider, ClusterIPAMClaimRef: claim.Name}
+	if delete(want.Annotations, AnnotationCluster); d.cluster != "" {
+		metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationCluster, d.cluster)
+	}
+	want.Spec = v1beta1.ClusterIPAMSpec{Provider: d.Claim.Spec.Provider, ClusterIPAMClaimRef: d.Claim.Name}
+	if d.IPAM == nil {
+		return []Write{{Kind: runner.ClusterIPAMs, Want: want}}
+	}
+	return Change(runner.ClusterIPAMs, d.IPAM, want)
 }
 
 // ipamProblem returns why the ClusterIPAM that exists is not for this claim, or not for long; nil if the claim owns it or may take it over.
@@ -261,33 +257,11 @@ func (d *decision) ipamProblem() *Finding {
 	return nil
 }
 
-// patchIPAM returns the write that makes the ClusterIPAM what the claim says; nil if it is.
-func (d *decision) patchIPAM() *Write {
-	claim, ipam := d.Claim, d.IPAM
-	changes, metadata := map[string]any{}, map[string]any{}
-	if !Owned(ipam, claim) {
-		metadata["ownerReferences"] = append(slices.Clone(ipam.OwnerReferences), ofClaim(claim, true).OwnerReferences...)
-	}
-	if ipam.Annotations[AnnotationCluster] != d.cluster {
-		metadata["annotations"] = map[string]any{AnnotationCluster: OrNil(d.cluster)}
-	}
-	if len(metadata) > 0 {
-		changes["metadata"] = metadata
-	}
-	if want := ipamSpec(claim); ipam.Spec != want {
-		changes["spec"] = want
-	}
-	if len(changes) == 0 {
-		return nil
-	}
-	return &Write{Verb: PatchVersion, Kind: runner.ClusterIPAMs, Object: ipam, Changes: changes}
-}
-
 // bind adds what the pools and the status of the ClusterIPAM need. settled is whether the ClusterIPAM needs no other write: that one changes its
 // version, so its status has to wait, and its phase stays as it is.
 func (d *decision) bind(settled bool) {
 	p := d.pool()
-	d.add(p.write(d.Claim))
+	d.missing = append(d.missing, p.write()...)
 	d.problem = p.problem
 	if p.widens != nil {
 		d.findings = append(d.findings, *p.widens)
@@ -296,7 +270,7 @@ func (d *decision) bind(settled bool) {
 		return
 	}
 	if settled {
-		d.add(d.ipamStatus(p))
+		d.missing = append(d.missing, d.ipamStatus(p)...)
 	}
 	d.bound = p.ready && (settled || d.IPAM.Status.Phase == v1beta1.PhaseBound)
 	if d.bound && d.network != nil { // Until then an earlier provider's pool is kept.
@@ -305,27 +279,24 @@ func (d *decision) bind(settled bool) {
 }
 
 // ipamStatus returns the write that the status of the ClusterIPAM needs.
-func (d *decision) ipamStatus(p *pool) *Write {
-	want := v1beta1.ClusterIPAMStatus{Phase: v1beta1.PhasePending, ProviderData: []v1beta1.ProviderData{p.providerData(d.Claim.Name)}}
+func (d *decision) ipamStatus(p *pool) []Write {
+	want := d.IPAM.DeepCopy()
+	want.Status = v1beta1.ClusterIPAMStatus{Phase: v1beta1.PhasePending, ProviderData: []v1beta1.ProviderData{p.providerData(d.Claim.Name)}}
 	if p.ready {
-		want.Phase = v1beta1.PhaseBound
+		want.Status.Phase = v1beta1.PhaseBound
 	}
-	if d.IPAM.Status.Phase == want.Phase && equality.Semantic.DeepEqual(d.IPAM.Status.ProviderData, want.ProviderData) {
-		return nil
-	}
-	return &Write{Verb: PatchStatus, Kind: runner.ClusterIPAMs, Object: d.IPAM, Changes: map[string]any{"phase": want.Phase, "providerData": want.ProviderData}}
+	return Change(runner.ClusterIPAMs, d.IPAM, want)
 }
 
 // claimStatus returns the write that the status of the claim needs.
-func (d *decision) claimStatus() *Write {
-	conditions, events, changed := with(d.Claim.Status.Conditions, d.findings, d.Now)
-	if !changed && d.bound == d.Claim.Status.Bound {
-		return nil
-	}
+func (d *decision) claimStatus() []Write {
+	want := d.Claim.DeepCopy()
+	want.Status.Bound = d.bound
+	events := tell(&want.Status.Conditions, d.findings, d.Now)
 	if d.bound && !d.Claim.Status.Bound {
 		events = append(events, Event{Normal: true, Reason: ReasonBound, Message: "The pool of this claim can give addresses."})
 	}
-	return &Write{Verb: PatchStatus, Kind: runner.ClusterIPAMClaims, Object: d.Claim, Changes: map[string]any{"bound": d.bound, "conditions": conditions}, Events: events}
+	return Change(runner.ClusterIPAMClaims, d.Claim, want, events...)
 }
 
 // Finding is something that a condition with status True tells the users of an object, and an event when it begins.
@@ -335,29 +306,28 @@ type Finding struct {
 	Quiet bool
 }
 
-// with returns the conditions of a claim in which those of this package say what was found, and the events of new findings. Findings of one type
-// share a condition. Conditions of other types stay.
-func with(conditions []metav1.Condition, findings []Finding, now metav1.Time) (all []metav1.Condition, events []Event, changed bool) {
-	all = slices.Clone(conditions)
+// tell has the conditions of a claim say what was found, and returns the events of new findings. Findings of one type share a condition. Conditions
+// of other types stay.
+func tell(conditions *[]metav1.Condition, findings []Finding, now metav1.Time) (events []Event) {
 	for _, kind := range conditionTypes {
 		var reasons, messages []string
-		before := meta.FindStatusCondition(conditions, kind)
+		before := ptr.Deref(meta.FindStatusCondition(*conditions, kind), metav1.Condition{})
 		for _, f := range findings {
 			if f.Type != kind {
 				continue
 			}
 			reasons, messages = append(reasons, f.Reason), append(messages, f.Message)
-			if isNew := before == nil || !strings.Contains(before.Message, f.Message); isNew && !f.Quiet {
+			if !f.Quiet && !strings.Contains(before.Message, f.Message) {
 				events = append(events, Event{Reason: f.Reason, Message: f.Message})
 			}
 		}
 		if len(reasons) == 0 {
-			changed = meta.RemoveStatusCondition(&all, kind) || changed
+			meta.RemoveStatusCondition(conditions, kind)
 			continue
 		}
-		changed = meta.SetStatusCondition(&all, metav1.Condition{
+		meta.SetStatusCondition(conditions, metav1.Condition{
 			Type: kind, Status: metav1.ConditionTrue, Reason: strings.Join(reasons, ","), Message: text.Cut(strings.Join(messages, " "), text.MaxCondition), LastTransitionTime: now,
-		}) || changed
+		})
 	}
-	return all, events, changed
+	return events
 }

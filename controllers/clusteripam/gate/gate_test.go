@@ -65,7 +65,7 @@ func TestConfig(t *testing.T) {
 		"an entry of a user that is not on":  {`{"ipPool": ` + theirs + `}`, ReasonConfigInvalid},
 		"the pool of another claim":          {`{"ipamEnabled": true, "ipPool": ` + another + `}`, ReasonConfigInvalid},
 		"text":                               {`{"ipamEnabled": true, "ipPool": "c"}`, ReasonConfigInvalid},
-		"the pool of an earlier provider":    {`{"ipamEnabled": true, "ipPool": ` + earlier + `}`, `{"ipPool":` + entry + `}`},
+		"the pool of an earlier provider":    {`{"ipamEnabled": true, "ipPool": ` + earlier + `}`, `{"ipPool":{"config":{"apiGroup":"ipam.cluster.x-k8s.io","kind":"InClusterIPPool"}}}`},
 		"no object":                          {`"text"`, ReasonConfigInvalid},
 		"an array where text is":             {`{"ipamEnabled": [true], "ipPool": ["c"]}`, ReasonDisabled},
 	} {
@@ -75,10 +75,10 @@ func TestConfig(t *testing.T) {
 				t.Fatalf("want one write, got %v", all)
 			}
 			got := ""
-			if all[0].Verb == claims.PatchStatus {
+			if all[0].OfStatus() {
 				got = all[0].Events[0].Reason
 			} else {
-				text, err := json.Marshal(all[0].Changes["spec"].(map[string]any)["config"])
+				text, err := json.Marshal(all[0].Changes()["spec"].(map[string]any)["config"])
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -95,14 +95,11 @@ func TestConfig(t *testing.T) {
 func TestConfigOfAnyShape(t *testing.T) {
 	v := viewOf(t, "null")
 	v.IPAM.Status.ProviderData[0].Config.Raw = []byte(`{"kind": "InClusterIPPool", "name": "c", "dns": ["10.0.0.2", {"zone": "x"}], "more": {"list": []}}`)
-	config, err := json.Marshal(Decide(v)[0].Changes["spec"].(map[string]any)["config"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	for text, want := range map[string]claims.Verb{string(config): claims.PatchStatus, strings.Replace(string(config), "10.0.0.2", "10.0.0.3", 1): claims.PatchVersion} {
+	config := string(Decide(v)[0].Want.(*v1beta1.ClusterDeployment).Spec.Config.Raw)
+	for text, same := range map[string]bool{config: true, strings.Replace(config, "10.0.0.2", "10.0.0.3", 1): false} {
 		v.Deployment = viewOf(t, text).Deployment
-		if all := Decide(v); len(all) != 1 || all[0].Verb != want {
-			t.Errorf("with the config %s: %v, want the verb %v", text, all, want)
+		if all := Decide(v); len(all) != 1 || all[0].OfStatus() != same {
+			t.Errorf("with the config %s: %v, want the status: %v", text, all, same)
 		}
 	}
 }
@@ -137,10 +134,10 @@ func TestGateStaysClosed(t *testing.T) {
 			v := viewOf(t, "null")
 			tc.change(&v)
 			all := Decide(v)
-			if len(all) != 1 || all[0].Verb != claims.PatchStatus {
+			if len(all) != 1 || !all[0].OfStatus() {
 				t.Fatalf("want a status, got %v", all)
 			}
-			c := all[0].Changes["conditions"].([]metav1.Condition)[0]
+			c := all[0].Want.(*v1beta1.ClusterDeployment).Status.Conditions[0]
 			if c.Status != metav1.ConditionFalse || c.Reason != tc.want || !strings.Contains(c.Message, tc.says) {
 				t.Errorf("got %s %s: %s, want %s: %s", c.Status, c.Reason, c.Message, tc.want, tc.says)
 			}
@@ -165,7 +162,7 @@ func TestInlineClaim(t *testing.T) {
 	if len(all) != 2 {
 		t.Fatalf("want the claim and its name, got %v", all)
 	}
-	got, err := json.Marshal([]any{all[0].Object, all[1].Changes})
+	got, err := json.Marshal([]any{all[0].Want, all[1].Changes()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +209,7 @@ func TestClaimOfSomebodyElse(t *testing.T) {
 		claim string
 		want  string // the writes, and the reason of the condition
 	}{
-		"ours, and edited":               {`{"metadata": {"ownerReferences": [{"kind": "ClusterDeployment", "name": "d", "uid": "v"}]}, "spec": {"provider": "in-cluster", "cluster": "d", "nodeNetwork": {"cidr": "10.9.0.0/24", "prefix": 24}}}`, `patch {"spec":{"nodeNetwork":{"cidr":"10.0.0.0/24","gateway":null,"ipAddresses":null,"prefix":null}}} ClaimNotBound`},
+		"ours, and edited":               {`{"metadata": {"ownerReferences": [{"kind": "ClusterDeployment", "name": "d", "uid": "v"}]}, "spec": {"provider": "in-cluster", "cluster": "d", "nodeNetwork": {"cidr": "10.9.0.0/24", "prefix": 24}}}`, `patch {"spec":{"nodeNetwork":{"cidr":"10.0.0.0/24","prefix":null}}} ClaimNotBound`},
 		"of an earlier one":              {`{"metadata": {"ownerReferences": [{"kind": "ClusterDeployment", "name": "d", "uid": "before"}]}, "spec": {"provider": "in-cluster", "cluster": "d", "nodeNetwork": {"cidr": "10.0.0.0/24"}}}`, "ClaimConflict"},
 		"of a user, says something else": {`{"spec": {"provider": "in-cluster", "cluster": "d", "nodeNetwork": {"cidr": "10.9.0.0/24"}}}`, "ClaimConflict"},
 		"of a user, says the same":       {`{"spec": {"provider": "in-cluster", "cluster": "d", "nodeNetwork": {"cidr": "10.0.0.0/24"}}}`, "ClaimNotBound"},
@@ -224,11 +221,11 @@ func TestClaimOfSomebodyElse(t *testing.T) {
 			}
 			got := ""
 			for _, w := range Decide(v) {
-				if conditions, ok := w.Changes["conditions"].([]metav1.Condition); ok {
-					got += conditions[0].Reason
+				if w.OfStatus() {
+					got += w.Want.(*v1beta1.ClusterDeployment).Status.Conditions[0].Reason
 					continue
 				}
-				text, err := json.Marshal(w.Changes)
+				text, err := json.Marshal(w.Changes())
 				if err != nil {
 					t.Fatal(err)
 				}
