@@ -167,22 +167,26 @@ func (c *Controller) Check(*http.Request) error {
 	return nil
 }
 
-// log writes into the log what the health check says, whenever that changes. However many objects fail, that is one line for each cause.
+// log writes into the log what the health check says, when that lasts and when it ends. However many objects fail, that is one line for each cause.
 func (c *Controller) log(ctx context.Context) {
-	logger, told := klog.LoggerWithValues(klog.FromContext(ctx), "controller", c.cfg.Name), map[cause]string{}
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "controller", c.cfg.Name)
+	var last map[cause]string
+	told := map[cause]string{}
 	wait.UntilWithContext(ctx, func(context.Context) {
 		problems := c.health.problems()
 		for cause, what := range problems {
-			if told[cause] == "" {
-				logger.Info("There is a problem", "problem", what)
+			if last[cause] != "" && told[cause] == "" {
+				told[cause] = what
+				logger.Info("The health check fails", "problem", what)
 			}
 		}
 		for cause, what := range told {
 			if problems[cause] == "" {
-				logger.Info("The problem is over", "problem", what)
+				delete(told, cause)
+				logger.Info("The health check has no such problem any more", "problem", what)
 			}
 		}
-		told = problems
+		last = problems
 	}, lookInterval)
 }
 

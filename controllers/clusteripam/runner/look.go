@@ -27,12 +27,17 @@ func (c *Controller) terms(ctx context.Context) {
 		ctx, end := context.WithCancel(ctx)
 		defer end()
 		go wait.UntilWithContext(ctx, func(context.Context) {
-			if now, _ := c.look(); !maps.Equal(now, served) {
+			if now, _ := c.look(); now == nil || !maps.Equal(now, served) && !c.terminating() {
 				end()
 			}
 		}, lookInterval)
 		c.term(ctx, served)
 	}, lookInterval)
+}
+
+// terminating reports whether a CustomResourceDefinition is being deleted. Then the term goes on: finalizers of its objects have to go.
+func (c *Controller) terminating() bool {
+	return slices.ContainsFunc(c.cfg.Reads, func(r Reads) bool { return c.definitionOf(r.Kind).DeletionTimestamp != nil })
 }
 
 // look returns the versions of the kinds that are served, and what the controller waits for; empty if it may work. If it must not work,

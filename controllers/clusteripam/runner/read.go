@@ -201,7 +201,7 @@ func (c *Controller) informer(kind *Kind, version, namespace, fieldSelector stri
 			}
 			return w, err
 		},
-	}, &unstructured.Unstructured{}, cache.SharedIndexInformerOptions{ObjectDescription: kind.plural()})
+	}, &unstructured.Unstructured{}, cache.SharedIndexInformerOptions{Indexers: cache.Indexers{}, ObjectDescription: kind.plural()})
 	// These fail only for an informer that runs. The health check names errors.
 	_ = informer.SetTransform(transform)
 	_ = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {

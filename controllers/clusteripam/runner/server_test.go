@@ -137,6 +137,17 @@ func (s *server) serves(kind *Kind, labels map[string]any, versions ...string) {
 	s.put(definitions.Resource, "", kind.crd(), crd)
 }
 
+// deletes marks the CustomResourceDefinition of a kind as deleted.
+func (s *server) deletes(kind *Kind) {
+	s.mu.Lock()
+	crd := maps.Clone(s.objects[definitions.Resource]["/"+kind.crd()])
+	metadata := maps.Clone(crd["metadata"].(map[string]any))
+	s.mu.Unlock()
+	metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+	crd["metadata"] = metadata
+	s.put(definitions.Resource, "", kind.crd(), crd)
+}
+
 // misses ends the watches of a resource, and forgets what happens until they begin again.
 func (s *server) misses(resource string, what func()) {
 	s.mu.Lock()
