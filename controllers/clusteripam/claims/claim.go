@@ -293,6 +293,9 @@ func (d *decision) claimStatus() []Write {
 	want := d.Claim.DeepCopy()
 	want.Status.Bound = d.bound
 	events := tell(&want.Status.Conditions, d.findings, d.Now)
+	if d.Claim.Status.Bound { // An empty status would be left out, and with it that the claim is not bound any more.
+		want.Status.Conditions = append([]metav1.Condition{}, want.Status.Conditions...)
+	}
 	if d.bound && !d.Claim.Status.Bound {
 		events = append(events, Event{Normal: true, Reason: ReasonBound, Message: "The pool of this claim can give addresses."})
 	}

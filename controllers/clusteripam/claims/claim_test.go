@@ -216,6 +216,11 @@ func TestDecide(t *testing.T) {
 		t.Errorf("the claim is not bound: %v %v", last.Changes(), last.Events)
 	}
 	v.Claim, v.IPAM = claimIn(last), all[0].Want.(*v1beta1.ClusterIPAM)
+	without := v
+	without.IPAM = nil
+	if lines := written(t, Decide(without)); !slices.Contains(lines, `status ClusterIPAMClaim {"bound":false}`) {
+		t.Errorf("without its ClusterIPAM: %q", lines)
+	}
 	v.InCluster.Spec.ExcludedAddresses = []string{"192.168.1.9"}
 	if all := Decide(v); len(all) > 0 {
 		t.Errorf("idle is idle, but: %q", written(t, all))

@@ -40,8 +40,8 @@ func Change(kind *runner.Kind, is, want metav1.Object, events ...Event) []Write 
 
 // Changes returns the difference between Is and Want as a JSON merge patch.
 func (w *Write) Changes() (changes map[string]any) {
-	is, err := json.Marshal(w.Is)
-	want, err2 := json.Marshal(w.Want)
+	is, err := encode(w.Is)
+	want, err2 := encode(w.Want)
 	if err = errors.Join(err, err2); err == nil {
 		is, err = jsonpatch.CreateMergePatch(is, want)
 	}
@@ -52,6 +52,15 @@ func (w *Write) Changes() (changes map[string]any) {
 		panic(err) // Objects of the API can be encoded.
 	}
 	return changes
+}
+
+// encode returns an object with a status in any case: to remove a whole status would remove what others have written there, too.
+func encode(object metav1.Object) ([]byte, error) {
+	text, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	return jsonpatch.MergePatch([]byte(`{"status":{}}`), text)
 }
 
 // OfStatus reports whether a write changes a status.

@@ -153,6 +153,11 @@ func TestNoClaim(t *testing.T) {
 			t.Errorf("ipamClaim %s: writes %v", claim, all)
 		}
 	}
+	d := parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d"}, "status": {"conditions": [{"type": "IPAMReady", "status": "True"}]}}`)
+	all := Decide(View{Deployment: d}) // What others have written into the status stays.
+	if text, _ := json.Marshal(all[0].Changes()); string(text) != `{"status":{"conditions":null}}` {
+		t.Errorf("when the claim is removed: %s", text)
+	}
 }
 
 // TestInlineClaim shows the claim that a ClusterDeployment describes, as other programs read it.
