@@ -20,48 +20,48 @@ import (
 
 // Condition types of a ClusterIPAMClaim, beside those of k0rdent. Each is there only while it is True.
 const (
-	// ConditionPoolWouldWiden: the pool has other addresses than the claim says, and waits for a confirmation.
-	ConditionPoolWouldWiden = "PoolWouldWiden"
-	// ConditionWarning: the claim works, and probably not as its author expects. Its reason has all reasons, its message all messages.
-	ConditionWarning = "Warning"
+	// conditionPoolWouldWiden: the pool has other addresses than the claim says, and waits for a confirmation.
+	conditionPoolWouldWiden = "PoolWouldWiden"
+	// conditionWarning: the claim works, and probably not as its author expects. Its reason has all reasons, its message all messages.
+	conditionWarning = "Warning"
 )
 
 // conditionTypes are the condition types that this package maintains. The last ones are those of earlier versions, which are removed.
 var conditionTypes = []string{
-	v1beta1.ConditionInvalidClaim, v1beta1.ConditionProviderError, ConditionPoolWouldWiden, ConditionWarning,
+	v1beta1.ConditionInvalidClaim, v1beta1.ConditionProviderError, conditionPoolWouldWiden, conditionWarning,
 	"BoundToCluster", "ClusterChanged", "InputIgnored", "PrefixMissing", "GatewayOutside", "OldPoolInUse",
 }
 
 // Reasons of conditions and events.
 const (
-	ReasonBound               = "Bound"
-	ReasonInvalidClaim        = "InvalidClaim"
-	ReasonClusterIPAMConflict = "ClusterIPAMConflict"
-	ReasonClusterIPAMDeleting = "ClusterIPAMDeleting"
-	ReasonPoolConflict        = "PoolConflict"
-	ReasonPoolDeleting        = "PoolDeleting"
+	reasonBound               = "Bound"
+	reasonInvalidClaim        = "InvalidClaim"
+	reasonClusterIPAMConflict = "ClusterIPAMConflict"
+	reasonClusterIPAMDeleting = "ClusterIPAMDeleting"
+	reasonPoolConflict        = "PoolConflict"
+	reasonPoolDeleting        = "PoolDeleting"
 	ReasonPoolNotReady        = "PoolNotReady"
-	ReasonPoolExhausted       = "PoolExhausted"
-	ReasonNoUsableAddress     = "NoUsableAddress"
-	ReasonInstanceUnknown     = "InstanceUnknown"
-	ReasonInstanceKept        = "InstanceKept"
-	ReasonNotInstalled        = "NotInstalled"
-	ReasonRefused             = "Refused"
+	reasonPoolExhausted       = "PoolExhausted"
+	reasonNoUsableAddress     = "NoUsableAddress"
+	reasonInstanceUnknown     = "InstanceUnknown"
+	reasonInstanceKept        = "InstanceKept"
+	reasonNotInstalled        = "NotInstalled"
+	reasonRefused             = "Refused"
 	// Of the condition Warning: spec.cluster is not what is recorded; the claim has fields that nobody uses; machines get the prefix length 0; the gateway is
 	// not in the subnet that machines configure; the provider was changed, and addresses of the earlier provider's pool are in use.
-	ReasonClusterChanged = "ClusterChanged"
-	ReasonInputIgnored   = "InputIgnored"
-	ReasonPrefixMissing  = "PrefixMissing"
-	ReasonGatewayOutside = "GatewayOutside"
-	ReasonOldPoolInUse   = "OldPoolInUse"
+	reasonClusterChanged = "ClusterChanged"
+	reasonInputIgnored   = "InputIgnored"
+	reasonPrefixMissing  = "PrefixMissing"
+	reasonGatewayOutside = "GatewayOutside"
+	reasonOldPoolInUse   = "OldPoolInUse"
 )
 
 // AnnotationCluster on a ClusterIPAM is the ClusterDeployment that the claim is bound to.
 const AnnotationCluster = "networking.x-k8s.io/cluster-deployment"
 
-// View is everything that a decision about one claim depends on. The objects have the name and namespace of the claim; nil for those that do
+// view is everything that a decision about one claim depends on. The objects have the name and namespace of the claim; nil for those that do
 // not exist.
-type View struct {
+type view struct {
 	Claim     *v1beta1.ClusterIPAMClaim
 	IPAM      *v1beta1.ClusterIPAM
 	InCluster *v1alpha2.InClusterIPPool
@@ -93,9 +93,9 @@ func Cluster(claim *v1beta1.ClusterIPAMClaim, ipam *v1beta1.ClusterIPAM) string 
 	return ipam.Annotations[AnnotationCluster]
 }
 
-// decision is what is known about a claim so far, while Decide goes through its steps.
+// decision is what is known about a claim so far, while decide goes through its steps.
 type decision struct {
-	View
+	view
 	network  *network // nil if the claim is invalid: then nothing is created or changed, and what exists stays
 	cluster  string   // the ClusterDeployment that the claim is bound to
 	missing  []Write
@@ -110,12 +110,12 @@ func (d *decision) find(kind, reason, message string, args ...any) {
 	d.findings = append(d.findings, Finding{Type: kind, Reason: reason, Message: fmt.Sprintf(message, args...)})
 }
 
-// Decide returns the writes that a claim needs, in order: a later one is only right once the earlier ones are carried out.
-func Decide(v View) []Write {
+// decide returns the writes that a claim needs, in order: a later one is only right once the earlier ones are carried out.
+func decide(v view) []Write {
 	if v.Claim.DeletionTimestamp != nil || contract.GoingAway(v.Claim) {
 		return nil // Garbage collection deletes what belongs to the claim.
 	}
-	d := decision{View: v, cluster: v.Claim.Spec.Cluster}
+	d := decision{view: v, cluster: v.Claim.Spec.Cluster}
 	if recorded := Cluster(v.Claim, v.IPAM); recorded != "" {
 		d.cluster = recorded // What is recorded first stays.
 	}
@@ -137,7 +137,7 @@ func Decide(v View) []Write {
 // tellProblem adds the problem to the findings. A refusal of the API server comes first: it keeps the claim from everything else.
 func (d *decision) tellProblem() {
 	if d.Refused != "" {
-		d.problem = &Finding{Reason: ReasonRefused, Message: text.Cut("The API server refuses what this claim needs: "+d.Refused, text.MaxMessage)}
+		d.problem = &Finding{Reason: reasonRefused, Message: text.Cut("The API server refuses what this claim needs: "+d.Refused, text.MaxMessage)}
 	}
 	if d.problem != nil {
 		d.problem.Type = v1beta1.ConditionProviderError
@@ -156,13 +156,13 @@ func (d *decision) judge() {
 		if Owned(d.IPAM, d.Claim) {
 			kept = " Until then the pool stays as it is."
 		}
-		d.find(v1beta1.ConditionInvalidClaim, ReasonInvalidClaim, "%s.%s", text.Cut(err.Error(), text.MaxProblem), kept)
+		d.find(v1beta1.ConditionInvalidClaim, reasonInvalidClaim, "%s.%s", text.Cut(err.Error(), text.MaxProblem), kept)
 	}
 	if ignored := ignoredInput(spec); len(ignored) > 0 {
-		d.find(ConditionWarning, ReasonInputIgnored, "Nobody uses %s. Remove what is not used.", strings.Join(ignored, ", "))
+		d.find(conditionWarning, reasonInputIgnored, "Nobody uses %s. Remove what is not used.", strings.Join(ignored, ", "))
 	}
 	if d.cluster != spec.Cluster {
-		d.find(ConditionWarning, ReasonClusterChanged,
+		d.find(conditionWarning, reasonClusterChanged,
 			"The claim stays bound to the ClusterDeployment %s. Set spec.cluster to %s again. For another ClusterDeployment write another claim.", d.cluster, d.cluster)
 	}
 }
@@ -171,14 +171,14 @@ func (d *decision) judge() {
 func (d *decision) doubt() {
 	spec := &d.Claim.Spec
 	if d.network.prefix == 0 && len(spec.NodeNetwork.IPAddresses) > 0 {
-		d.find(ConditionWarning, ReasonPrefixMissing, "spec.nodeNetwork has ipAddresses and no prefix, so machines get the prefix length 0. Set prefix, for example to 24.")
+		d.find(conditionWarning, reasonPrefixMissing, "spec.nodeNetwork has ipAddresses and no prefix, so machines get the prefix length 0. Set prefix, for example to 24.")
 	}
 	if subnet, stray := d.network.strayGateway(); stray {
 		size := "prefix"
 		if spec.Provider == v1beta1.ProviderInfoblox {
 			size = "cidr"
 		}
-		d.find(ConditionWarning, ReasonGatewayOutside,
+		d.find(conditionWarning, reasonGatewayOutside,
 			"spec.nodeNetwork.gateway %s is not in %v, the subnet that machines configure. Correct gateway or %s, unless the machines have a route to this gateway.", d.network.gateway, subnet, size)
 	}
 }
@@ -245,13 +245,13 @@ func (d *decision) ipamProblem() *Finding {
 	name, ipam, owned, ref := d.Claim.Name, d.IPAM, Owned(d.IPAM, d.Claim), d.IPAM.Spec.ClusterIPAMClaimRef
 	switch controller := metav1.GetControllerOfNoCopy(ipam); {
 	case !owned && controller != nil:
-		return &Finding{Reason: ReasonClusterIPAMConflict, Message: fmt.Sprintf(
+		return &Finding{Reason: reasonClusterIPAMConflict, Message: fmt.Sprintf(
 			"ClusterIPAM %s belongs to %s %s with the UID %s. If that is gone, the ClusterIPAM goes, too. Otherwise rename this claim.", name, controller.Kind, controller.Name, controller.UID)}
 	case !owned && ref != "" && ref != name:
-		return &Finding{Reason: ReasonClusterIPAMConflict, Message: fmt.Sprintf(
+		return &Finding{Reason: reasonClusterIPAMConflict, Message: fmt.Sprintf(
 			"ClusterIPAM %s is for the claim %s. Rename this claim, or delete the ClusterIPAM.", name, text.Cut(ref, text.MaxValue))}
 	case ipam.DeletionTimestamp != nil:
-		return &Finding{Reason: ReasonClusterIPAMDeleting, Message: fmt.Sprintf(
+		return &Finding{Reason: reasonClusterIPAMDeleting, Message: fmt.Sprintf(
 			"ClusterIPAM %s is being deleted and has finalizers: %s. It is created again when it is gone.", name, text.Listed(ipam.Finalizers))}
 	}
 	return nil
@@ -297,7 +297,7 @@ func (d *decision) claimStatus() []Write {
 		want.Status.Conditions = append([]metav1.Condition{}, want.Status.Conditions...)
 	}
 	if d.bound && !d.Claim.Status.Bound {
-		events = append(events, Event{Normal: true, Reason: ReasonBound, Message: "The pool of this claim can give addresses."})
+		events = append(events, Event{Normal: true, Reason: reasonBound, Message: "The pool of this claim can give addresses."})
 	}
 	return Change(runner.ClusterIPAMClaims, d.Claim, want, events...)
 }

@@ -126,27 +126,27 @@ func TestInstanceOfAClaim(t *testing.T) {
 		return parsed[v1alpha1.InfobloxIPPool](t, `{"spec": {"instance": {"name": "`+instance+`"}, "subnets": []}, "status": {"conditions": [{"type": "Ready", "status": "`+ready+`", "reason": "", "message": "", "lastTransitionTime": null}]}}`)
 	}
 	for name, tc := range map[string]struct {
-		View
+		view
 		asked  string
 		want   string
 		reason string
 	}{
-		"the only one":                         {View: View{Instances: []string{"i"}}, want: "i"},
-		"none":                                 {reason: ReasonInstanceUnknown},
-		"several":                              {View: View{Instances: []string{"i", "j"}}, reason: ReasonInstanceUnknown},
-		"that of the flag":                     {View: View{Instances: []string{"i", "j"}, DefaultInstance: "j"}, want: "j"},
-		"that of the annotation":               {View: View{Instances: []string{"i"}, DefaultInstance: "j"}, asked: "k", want: "k"},
-		"that of the pool":                     {View: View{Instances: []string{"i", "j"}, DefaultInstance: "i", Infoblox: pool("j", "False")}, want: "j"},
-		"a pool that works does not move":      {View: View{Infoblox: pool("i", "True")}, asked: "j", want: "i", reason: ReasonInstanceKept},
-		"a pool that does not work can move":   {View: View{Infoblox: pool("i", "False")}, asked: "j", want: "j"},
-		"a pool that is where it is asked for": {View: View{Infoblox: pool("i", "True")}, asked: "i", want: "i"},
+		"the only one":                         {view: view{Instances: []string{"i"}}, want: "i"},
+		"none":                                 {reason: reasonInstanceUnknown},
+		"several":                              {view: view{Instances: []string{"i", "j"}}, reason: reasonInstanceUnknown},
+		"that of the flag":                     {view: view{Instances: []string{"i", "j"}, DefaultInstance: "j"}, want: "j"},
+		"that of the annotation":               {view: view{Instances: []string{"i"}, DefaultInstance: "j"}, asked: "k", want: "k"},
+		"that of the pool":                     {view: view{Instances: []string{"i", "j"}, DefaultInstance: "i", Infoblox: pool("j", "False")}, want: "j"},
+		"a pool that works does not move":      {view: view{Infoblox: pool("i", "True")}, asked: "j", want: "i", reason: reasonInstanceKept},
+		"a pool that does not work can move":   {view: view{Infoblox: pool("i", "False")}, asked: "j", want: "j"},
+		"a pool that is where it is asked for": {view: view{Infoblox: pool("i", "True")}, asked: "i", want: "i"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.Claim = claimOf(t, `{"provider": "ipam-infoblox"}`)
 			if tc.asked != "" {
 				tc.Claim.Annotations = map[string]string{v1beta1.AnnotationInfobloxInstance: tc.asked}
 			}
-			got, problem := (&decision{View: tc.View}).instance()
+			got, problem := (&decision{view: tc.view}).instance()
 			reason := ""
 			if problem != nil {
 				reason = problem.Reason
@@ -189,11 +189,11 @@ func claimIn(w Write) *v1beta1.ClusterIPAMClaim {
 
 // TestDecide shows the exact objects of one claim's way, as other programs read them.
 func TestDecide(t *testing.T) {
-	v := View{Now: metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))}
+	v := view{Now: metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))}
 	v.Claim = claimOf(t, `{"provider": "in-cluster", "cluster": "d", "nodeNetwork": {"cidr": "192.168.1.0/24", "gateway": "192.168.1.1", "prefix": 24}}`)
 	check := func(step string, want ...string) []Write {
 		t.Helper()
-		all := Decide(v)
+		all := decide(v)
 		got := slices.DeleteFunc(written(t, all), func(line string) bool { return strings.HasPrefix(line, "status ClusterIPAMClaim") })
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 			t.Fatalf("%s (-want +got):\n%s", step, diff)
@@ -212,17 +212,17 @@ func TestDecide(t *testing.T) {
 	all = check("a pool with addresses",
 		`status ClusterIPAM {"phase":"Bound","providerData":[{"config":{"apiGroup":"ipam.cluster.x-k8s.io","kind":"InClusterIPPool","name":"c"},"name":"ipPool","ready":true}]}`)
 	last := all[len(all)-1]
-	if !claimIn(last).Status.Bound || len(last.Events) != 1 || last.Events[0].Reason != ReasonBound {
+	if !claimIn(last).Status.Bound || len(last.Events) != 1 || last.Events[0].Reason != reasonBound {
 		t.Errorf("the claim is not bound: %v %v", last.Changes(), last.Events)
 	}
 	v.Claim, v.IPAM = claimIn(last), all[0].Want.(*v1beta1.ClusterIPAM)
 	without := v
 	without.IPAM = nil
-	if lines := written(t, Decide(without)); !slices.Contains(lines, `status ClusterIPAMClaim {"bound":false}`) {
+	if lines := written(t, decide(without)); !slices.Contains(lines, `status ClusterIPAMClaim {"bound":false}`) {
 		t.Errorf("without its ClusterIPAM: %q", lines)
 	}
 	v.InCluster.Spec.ExcludedAddresses = []string{"192.168.1.9"}
-	if all := Decide(v); len(all) > 0 {
+	if all := decide(v); len(all) > 0 {
 		t.Errorf("idle is idle, but: %q", written(t, all))
 	}
 	v.Claim.Spec.NodeNetwork = v1beta1.AddressSpace{CIDR: "192.168.0.0/23"}
@@ -259,14 +259,14 @@ func TestConditions(t *testing.T) {
 		"no such kind":            {claim: `{"provider": "in-cluster", ` + network + `}`, absent: []*runner.Kind{runner.InClusterIPPools}, want: "IPAMProviderConditionError NotInstalled"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := View{Claim: claimOf(t, tc.claim), NotInstalled: tc.absent}
+			v := view{Claim: claimOf(t, tc.claim), NotInstalled: tc.absent}
 			if tc.pool != nil {
-				all := Decide(v)
+				all := decide(v)
 				v.IPAM, v.InCluster = all[0].Want.(*v1beta1.ClusterIPAM), all[1].Want.(*v1alpha2.InClusterIPPool)
 				v.InCluster.Status.IPAddresses = tc.pool
 				v.Claim.Spec.ClusterIPAMRef = "c"
 			}
-			all := Decide(v)
+			all := decide(v)
 			var got []string
 			last := all[len(all)-1]
 			for _, c := range claimIn(last).Status.Conditions {
@@ -295,11 +295,11 @@ func TestPoolOfSomebodyElse(t *testing.T) {
 		"belongs to an earlier claim": {`{"metadata": {"ownerReferences": [{"kind": "ClusterIPAMClaim", "name": "c", "uid": "before"}]}, "spec": {"addresses": ["10.0.0.0/24"], "prefix": 24}}`, conflict},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := View{Claim: claimOf(t, `{"provider": "in-cluster", "clusterIPAMRef": "c", "nodeNetwork": {"cidr": "10.0.0.0/24"}}`)}
-			v.IPAM = Decide(v)[0].Want.(*v1beta1.ClusterIPAM)
+			v := view{Claim: claimOf(t, `{"provider": "in-cluster", "clusterIPAMRef": "c", "nodeNetwork": {"cidr": "10.0.0.0/24"}}`)}
+			v.IPAM = decide(v)[0].Want.(*v1beta1.ClusterIPAM)
 			v.InCluster = parsed[v1alpha2.InClusterIPPool](t, tc.pool)
 			var got []string
-			for _, w := range Decide(v) {
+			for _, w := range decide(v) {
 				if w.Kind == runner.InClusterIPPools {
 					got = append(got, "patch "+w.Kind.Name)
 				}
@@ -331,8 +331,8 @@ func TestClusterIPAMOfSomebodyElse(t *testing.T) {
 		"recorded for another": {`{"metadata": {"annotations": {"networking.x-k8s.io/cluster-deployment": "e"}, "ownerReferences": [{"kind": "", "name": "", "uid": "u", "controller": true}]}, "spec": {"provider": "in-cluster", "clusterIPAMClaimRef": "c"}}`, "create InClusterIPPool, "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := View{Claim: claimOf(t, `{"provider": "in-cluster", "cluster": "d", "nodeNetwork": {"cidr": "10.0.0.0/24"}}`), IPAM: parsed[v1beta1.ClusterIPAM](t, tc.ipam)}
-			all := Decide(v)
+			v := view{Claim: claimOf(t, `{"provider": "in-cluster", "cluster": "d", "nodeNetwork": {"cidr": "10.0.0.0/24"}}`), IPAM: parsed[v1beta1.ClusterIPAM](t, tc.ipam)}
+			all := decide(v)
 			verb, _, _ := strings.Cut(written(t, all)[0], " {")
 			if ipam, ok := all[0].Want.(*v1beta1.ClusterIPAM); ok && len(ipam.OwnerReferences) > len(v.IPAM.OwnerReferences) {
 				verb = "adopt ClusterIPAM"
@@ -369,20 +369,20 @@ func TestPoolWouldWiden(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := View{Claim: claimOf(t, tc.claim)}
+			v := view{Claim: claimOf(t, tc.claim)}
 			v.Claim.Annotations = map[string]string{v1beta1.AnnotationConfirmPool: tc.confirmed}
-			v.IPAM = Decide(v)[0].Want.(*v1beta1.ClusterIPAM)
+			v.IPAM = decide(v)[0].Want.(*v1beta1.ClusterIPAM)
 			v.InCluster = parsed[v1alpha2.InClusterIPPool](t, `{"metadata": {"name": "c", "ownerReferences": [{"kind": "ClusterIPAMClaim", "name": "c", "uid": "u"}]},
 				"spec": {"addresses": `+tc.pool+`}, "status": {"ipAddresses": {"total": 2, "used": 1, "free": 1, "outOfRange": 0}}}`)
 			writes, waits, bound := "", false, false
-			for _, w := range Decide(v) {
+			for _, w := range decide(v) {
 				if w.Kind == runner.InClusterIPPools {
 					text, _ := json.Marshal(w.Changes())
 					writes = string(text)
 				}
 				if claim := claimIn(w); claim != nil {
 					bound = claim.Status.Bound
-					c := meta.FindStatusCondition(claim.Status.Conditions, ConditionPoolWouldWiden)
+					c := meta.FindStatusCondition(claim.Status.Conditions, conditionPoolWouldWiden)
 					waits = c != nil && c.Status == metav1.ConditionTrue && strings.HasSuffix(c.Message, "set the annotation networking.x-k8s.io/confirm-pool of the claim to 10.0.0.0/24.")
 				}
 			}

@@ -94,7 +94,7 @@ func (l *logic) Reconcile(ctx context.Context, key runner.Key) error {
 	if !ok || l.moved.From(claim) {
 		return nil
 	}
-	v := View{Claim: claim, DefaultInstance: l.defaultInstance, Now: metav1.Now()}
+	v := view{Claim: claim, DefaultInstance: l.defaultInstance, Now: metav1.Now()}
 	v.IPAM, _ = l.ipams.Get(key.Namespace, key.Name)
 	v.InCluster, _ = l.inCluster.Get(key.Namespace, key.Name)
 	v.Infoblox, _ = l.infoblox.Get(key.Namespace, key.Name)
@@ -111,7 +111,7 @@ func (l *logic) Reconcile(ctx context.Context, key runner.Key) error {
 	}
 	return Carry(ctx, l.Term, func(refused string) []Write {
 		v.Refused = refused
-		return Decide(v)
+		return decide(v)
 	})
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/text"
 )
 
-// pool is what Decide needs to know about the pool of a claim, of either kind.
+// pool is what decide needs to know about the pool of a claim, of either kind.
 type pool struct {
 	kind *runner.Kind
 	is   metav1.Object // nil: there is none
@@ -42,7 +42,7 @@ func (d *decision) pool() *pool {
 	}
 	switch {
 	case slices.Contains(d.NotInstalled, p.kind):
-		p.problem = &Finding{Reason: ReasonNotInstalled, Message: "The API server has no kind " + p.kind.Name + ". Install its CustomResourceDefinition."}
+		p.problem = &Finding{Reason: reasonNotInstalled, Message: "The API server has no kind " + p.kind.Name + ". Install its CustomResourceDefinition."}
 		return p
 	case provider == v1beta1.ProviderInfoblox:
 		d.infobloxPool(p)
@@ -74,10 +74,10 @@ func (d *decision) inClusterPool(p *pool) {
 		p.problem = &Finding{Reason: ReasonPoolNotReady, Quiet: true,
 			Message: "No IPAM provider has filled the status of the InClusterIPPool. If this lasts, turn on in-cluster-ip-pool-controller or install a provider."}
 	case usage.Total <= 0:
-		p.problem = &Finding{Reason: ReasonNoUsableAddress,
+		p.problem = &Finding{Reason: reasonNoUsableAddress,
 			Message: "The network has no address to allocate: the first address, the last one and the gateway are reserved. Make spec.nodeNetwork larger."}
 	case usage.Free <= 0:
-		p.problem = &Finding{Reason: ReasonPoolExhausted,
+		p.problem = &Finding{Reason: reasonPoolExhausted,
 			Message: fmt.Sprintf("The InClusterIPPool is full: all of its %d addresses are in use. Make spec.nodeNetwork larger, or delete machines.", usage.Total)}
 	}
 }
@@ -120,7 +120,7 @@ func (d *decision) instance() (name string, problem *Finding) {
 		case asked == "" || asked == now:
 			return now, nil
 		case meta.IsStatusConditionTrue(d.Infoblox.Status.Conditions, v1alpha1.ConditionReady):
-			return now, &Finding{Reason: ReasonInstanceKept, Message: fmt.Sprintf(
+			return now, &Finding{Reason: reasonInstanceKept, Message: fmt.Sprintf(
 				"The InfobloxIPPool stays with the InfobloxInstance %s, where its addresses are. To use %s, delete the InfobloxIPPool, or remove the annotation %s.",
 				now, text.Cut(asked, text.MaxValue), v1beta1.AnnotationInfobloxInstance)}
 		}
@@ -133,9 +133,9 @@ func (d *decision) instance() (name string, problem *Finding) {
 	case len(d.Instances) == 1:
 		return d.Instances[0], nil
 	case len(d.Instances) == 0:
-		return "", &Finding{Reason: ReasonInstanceUnknown, Message: "There is no InfobloxInstance. Create one."}
+		return "", &Finding{Reason: reasonInstanceUnknown, Message: "There is no InfobloxInstance. Create one."}
 	}
-	return "", &Finding{Reason: ReasonInstanceUnknown, Message: fmt.Sprintf("There are several InfobloxInstances (%s). Set the annotation %s of the claim to one of them.",
+	return "", &Finding{Reason: reasonInstanceUnknown, Message: fmt.Sprintf("There are several InfobloxInstances (%s). Set the annotation %s of the claim to one of them.",
 		text.Listed(d.Instances), v1beta1.AnnotationInfobloxInstance)}
 }
 
@@ -152,11 +152,11 @@ func (d *decision) judgePool(p *pool) {
 	}
 	switch owner, earlier := OwnerOf(p.is, d.Claim, v1beta1.KindClusterIPAMClaim); {
 	case !owner && earlier:
-		unusable(ReasonPoolConflict, "belongs to an earlier claim of this name and stays until nothing uses it. Delete the IPAddressClaims that use it, or rename this claim.")
+		unusable(reasonPoolConflict, "belongs to an earlier claim of this name and stays until nothing uses it. Delete the IPAddressClaims that use it, or rename this claim.")
 	case !owner && (p.want == nil || len(p.write()) > 0):
-		unusable(ReasonPoolConflict, "does not belong to this claim, and its spec says something else. Rename the claim, write the same into the claim, or delete the pool.")
+		unusable(reasonPoolConflict, "does not belong to this claim, and its spec says something else. Rename the claim, write the same into the claim, or delete the pool.")
 	case p.is.GetDeletionTimestamp() != nil:
-		unusable(ReasonPoolDeleting, "is being deleted and stays while IPAddresses of it exist. It is created again when it is gone.")
+		unusable(reasonPoolDeleting, "is being deleted and stays while IPAddresses of it exist. It is created again when it is gone.")
 	case !owner: // It is adopted.
 		p.want.SetOwnerReferences(append(p.want.GetOwnerReferences(), ofClaim(d.Claim, false).OwnerReferences...))
 		p.ready = false
@@ -173,7 +173,7 @@ func (d *decision) holdBack(p *pool) {
 		return
 	}
 	p.want = nil
-	p.widens = &Finding{Type: ConditionPoolWouldWiden, Reason: ConditionPoolWouldWiden, Message: fmt.Sprintf(
+	p.widens = &Finding{Type: conditionPoolWouldWiden, Reason: conditionPoolWouldWiden, Message: fmt.Sprintf(
 		"InClusterIPPool %s has the addresses of spec.clusterNetwork, and spec.nodeNetwork says others. The pool stays as it is. To keep its addresses, write them into "+
 			"spec.nodeNetwork.ipAddresses. To change the pool, set the annotation %s of the claim to %s.", d.Claim.Name, v1beta1.AnnotationConfirmPool, wanted)}
 }
@@ -205,7 +205,7 @@ func (d *decision) releaseOther() {
 	switch owner, _ := OwnerOf(other, d.Claim, v1beta1.KindClusterIPAMClaim); {
 	case !owner:
 	case used || other.GetDeletionTimestamp() != nil:
-		d.find(ConditionWarning, ReasonOldPoolInUse, "The provider was changed. %s %s of the earlier provider is deleted when none of its addresses is in use. "+
+		d.find(conditionWarning, reasonOldPoolInUse, "The provider was changed. %s %s of the earlier provider is deleted when none of its addresses is in use. "+
 			"New machines get addresses from the new pool. Replace the old machines.", kind, d.Claim.Name)
 	default:
 		d.missing = append(d.missing, Write{Kind: kind, Is: other})

@@ -19,20 +19,20 @@ import (
 
 // Reasons of the condition IPAMReady, and of events.
 const (
-	ReasonReady           = "IPAMReady"
-	ReasonClaimMissing    = "ClaimMissing"
-	ReasonClaimConflict   = "ClaimConflict"
-	ReasonClaimNotBound   = "ClaimNotBound"
-	ReasonClusterMismatch = "ClusterMismatch"
-	ReasonConfigInvalid   = "ConfigInvalid"
-	ReasonDisabled        = "IPAMDisabled"
-	ReasonRefused         = "Refused"
+	reasonReady           = "IPAMReady"
+	reasonClaimMissing    = "ClaimMissing"
+	reasonClaimConflict   = "ClaimConflict"
+	reasonClaimNotBound   = "ClaimNotBound"
+	reasonClusterMismatch = "ClusterMismatch"
+	reasonConfigInvalid   = "ConfigInvalid"
+	reasonDisabled        = "IPAMDisabled"
+	reasonRefused         = "Refused"
 )
 
-// View is everything that a decision about one ClusterDeployment depends on; nil for objects that do not exist.
-type View struct {
+// view is everything that a decision about one ClusterDeployment depends on; nil for objects that do not exist.
+type view struct {
 	Deployment *v1beta1.ClusterDeployment
-	// Claim and IPAM have the name that ClaimName returns.
+	// Claim and IPAM have the name that claimName returns.
 	Claim *v1beta1.ClusterIPAMClaim
 	IPAM  *v1beta1.ClusterIPAM
 	// Refused is why the API server has just refused one of the writes; empty if it has not.
@@ -40,8 +40,8 @@ type View struct {
 	Now     metav1.Time
 }
 
-// ClaimName returns the name of the claim of a ClusterDeployment; empty for none. inline is whether the ClusterDeployment describes the claim.
-func ClaimName(d *v1beta1.ClusterDeployment) (name string, inline bool) {
+// claimName returns the name of the claim of a ClusterDeployment; empty for none. inline is whether the ClusterDeployment describes the claim.
+func claimName(d *v1beta1.ClusterDeployment) (name string, inline bool) {
 	switch c := d.Spec.IPAMClaim; {
 	case c == nil:
 		return "", false
@@ -52,13 +52,13 @@ func ClaimName(d *v1beta1.ClusterDeployment) (name string, inline bool) {
 	}
 }
 
-// Decide returns the writes that a ClusterDeployment needs, in order.
-func Decide(v View) (missing []claims.Write) {
+// decide returns the writes that a ClusterDeployment needs, in order.
+func decide(v view) (missing []claims.Write) {
 	d := v.Deployment
 	if d.DeletionTimestamp != nil || contract.GoingAway(d) {
 		return nil
 	}
-	name, inline := ClaimName(d)
+	name, inline := claimName(d)
 	if name == "" {
 		return status(v, nil)
 	}
@@ -82,46 +82,46 @@ func Decide(v View) (missing []claims.Write) {
 
 // outcome is what the condition says of a ClusterDeployment with a claim. A refusal of the API server comes first: it keeps the ClusterDeployment
 // from everything else.
-func outcome(v View, name string, problem *claims.Finding) *claims.Finding {
+func outcome(v view, name string, problem *claims.Finding) *claims.Finding {
 	switch {
 	case v.Refused != "":
-		return &claims.Finding{Reason: ReasonRefused, Message: "The API server refuses a change that this ClusterDeployment needs: " + v.Refused}
+		return &claims.Finding{Reason: reasonRefused, Message: "The API server refuses a change that this ClusterDeployment needs: " + v.Refused}
 	case problem != nil:
 		return problem
 	default:
-		return &claims.Finding{Reason: ReasonReady, Message: fmt.Sprintf("ClusterIPAMClaim %s is bound, and spec.config says where the addresses come from.", name)}
+		return &claims.Finding{Reason: reasonReady, Message: fmt.Sprintf("ClusterIPAMClaim %s is bound, and spec.config says where the addresses come from.", name)}
 	}
 }
 
 // status returns the write that the condition needs. Without a finding the condition is removed.
-func status(v View, f *claims.Finding) []claims.Write {
+func status(v view, f *claims.Finding) []claims.Write {
 	want := v.Deployment.DeepCopy()
 	if f == nil {
 		meta.RemoveStatusCondition(&want.Status.Conditions, v1beta1.ConditionIPAMReady)
 		return claims.Change(runner.ClusterDeployments, v.Deployment, want)
 	}
 	c := metav1.Condition{Type: v1beta1.ConditionIPAMReady, Status: metav1.ConditionFalse, Reason: f.Reason, Message: text.Cut(f.Message, text.MaxMessage), LastTransitionTime: v.Now}
-	if f.Reason == ReasonReady {
+	if f.Reason == reasonReady {
 		c.Status = metav1.ConditionTrue
 	}
 	meta.SetStatusCondition(&want.Status.Conditions, c)
 	var events []claims.Event
 	if !f.Quiet {
-		events = []claims.Event{{Normal: f.Reason == ReasonReady, Reason: f.Reason, Message: c.Message}}
+		events = []claims.Event{{Normal: f.Reason == reasonReady, Reason: f.Reason, Message: c.Message}}
 	}
 	return claims.Change(runner.ClusterDeployments, v.Deployment, want, events...)
 }
 
 // inlineClaim returns the write that the claim needs that the ClusterDeployment describes. A claim of this name that somebody else has created is
 // not changed. It may be used if it says the same.
-func inlineClaim(v View, name string) ([]claims.Write, *claims.Finding) {
+func inlineClaim(v view, name string) ([]claims.Write, *claims.Finding) {
 	d, claim, says := v.Deployment, v.Claim, v.Deployment.Spec.IPAMClaim.Spec
 	if claim == nil {
 		create := &v1beta1.ClusterIPAMClaim{Spec: *says.DeepCopy()}
 		create.Namespace, create.Name, create.Spec.ClusterIPAMRef, create.Spec.Cluster = d.Namespace, name, name, cmp.Or(says.Cluster, d.Name)
 		create.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1beta1.GroupVersion.String(), Kind: v1beta1.KindClusterDeployment, Name: d.Name, UID: d.UID}}
 		return []claims.Write{{Kind: runner.ClusterIPAMClaims, Want: create}},
-			&claims.Finding{Reason: ReasonClaimMissing, Message: fmt.Sprintf("ClusterIPAMClaim %s does not exist yet.", name), Quiet: true}
+			&claims.Finding{Reason: reasonClaimMissing, Message: fmt.Sprintf("ClusterIPAMClaim %s does not exist yet.", name), Quiet: true}
 	}
 	want := claim.DeepCopy()
 	want.Spec = *says.DeepCopy()
@@ -130,10 +130,10 @@ func inlineClaim(v View, name string) ([]claims.Write, *claims.Finding) {
 	changes := claims.Change(runner.ClusterIPAMClaims, claim, want)
 	switch owner, earlier := claims.OwnerOf(claim, d, v1beta1.KindClusterDeployment); {
 	case !owner && earlier:
-		return nil, &claims.Finding{Reason: ReasonClaimConflict, Message: fmt.Sprintf(
+		return nil, &claims.Finding{Reason: reasonClaimConflict, Message: fmt.Sprintf(
 			"ClusterIPAMClaim %s belongs to an earlier ClusterDeployment of this name. It is created again when it is gone.", name)}
 	case !owner && len(changes) > 0:
-		return nil, &claims.Finding{Reason: ReasonClaimConflict, Message: fmt.Sprintf(
+		return nil, &claims.Finding{Reason: reasonClaimConflict, Message: fmt.Sprintf(
 			"ClusterIPAMClaim %s was not created for this ClusterDeployment, and says something else. Delete it, or remove spec.ipamClaim.spec and set spec.ipamClaim.ref.", name)}
 	case claim.DeletionTimestamp != nil:
 		return nil, nil // whyClosed says so
@@ -142,10 +142,10 @@ func inlineClaim(v View, name string) ([]claims.Write, *claims.Finding) {
 }
 
 // whyClosed returns why the claim gives this ClusterDeployment no addresses, and what to do; nil if it does.
-func whyClosed(v View, name string) *claims.Finding {
+func whyClosed(v view, name string) *claims.Finding {
 	d, claim := v.Deployment, v.Claim
 	if claim == nil {
-		return &claims.Finding{Reason: ReasonClaimMissing, Message: fmt.Sprintf("There is no ClusterIPAMClaim %s. Create it with spec.cluster: %s, or correct spec.ipamClaim.ref.", name, d.Name)}
+		return &claims.Finding{Reason: reasonClaimMissing, Message: fmt.Sprintf("There is no ClusterIPAMClaim %s. Create it with spec.cluster: %s, or correct spec.ipamClaim.ref.", name, d.Name)}
 	}
 	if owner, _ := claims.OwnerOf(claim, d, v1beta1.KindClusterDeployment); !owner {
 		if f := whyNotFor(d, claim, claims.Cluster(claim, v.IPAM)); f != nil {
@@ -161,14 +161,14 @@ func whyNotFor(d *v1beta1.ClusterDeployment, claim *v1beta1.ClusterIPAMClaim, cl
 	case cluster == d.Name:
 		return nil
 	case cluster == "" && asked == d.Name && claim.Status.Bound: // k0rdent's manager does not record it.
-		return &claims.Finding{Reason: ReasonClaimNotBound, Message: fmt.Sprintf("ClusterIPAMClaim %s is bound, and nobody has recorded for which ClusterDeployment: its ClusterIPAM has no annotation %s. "+
+		return &claims.Finding{Reason: reasonClaimNotBound, Message: fmt.Sprintf("ClusterIPAMClaim %s is bound, and nobody has recorded for which ClusterDeployment: its ClusterIPAM has no annotation %s. "+
 			"Turn on cluster-ipam-controller.", claim.Name, claims.AnnotationCluster)}
 	case cluster == "" && asked == d.Name:
 		return notBound(claim, true, ".") // What is not recorded can still change.
 	case cluster == "" && asked == "":
-		return &claims.Finding{Reason: ReasonClusterMismatch, Message: fmt.Sprintf("ClusterIPAMClaim %s is for no ClusterDeployment. Set its spec.cluster to %s.", claim.Name, d.Name)}
+		return &claims.Finding{Reason: reasonClusterMismatch, Message: fmt.Sprintf("ClusterIPAMClaim %s is for no ClusterDeployment. Set its spec.cluster to %s.", claim.Name, d.Name)}
 	default:
-		return &claims.Finding{Reason: ReasonClusterMismatch, Message: fmt.Sprintf("ClusterIPAMClaim %s is for the ClusterDeployment %s. Set spec.ipamClaim.ref to another claim.",
+		return &claims.Finding{Reason: reasonClusterMismatch, Message: fmt.Sprintf("ClusterIPAMClaim %s is for the ClusterDeployment %s. Set spec.ipamClaim.ref to another claim.",
 			claim.Name, text.Cut(cmp.Or(cluster, asked), text.MaxValue))}
 	}
 }
@@ -192,27 +192,27 @@ func whyNotBound(claim *v1beta1.ClusterIPAMClaim, ipam *v1beta1.ClusterIPAM) *cl
 }
 
 func notBound(claim *v1beta1.ClusterIPAMClaim, quiet bool, why string) *claims.Finding {
-	return &claims.Finding{Reason: ReasonClaimNotBound, Message: fmt.Sprintf("ClusterIPAMClaim %s is not bound%s", claim.Name, why), Quiet: quiet}
+	return &claims.Finding{Reason: reasonClaimNotBound, Message: fmt.Sprintf("ClusterIPAMClaim %s is not bound%s", claim.Name, why), Quiet: quiet}
 }
 
 // open writes into the config of a ClusterDeployment where its addresses come from, or returns why it does not.
-func open(v View, want *v1beta1.ClusterDeployment) *claims.Finding {
+func open(v view, want *v1beta1.ClusterDeployment) *claims.Finding {
 	before := []byte("{}")
 	if c := want.Spec.Config; c != nil && len(c.Raw) > 0 {
 		before = c.Raw
 	}
 	var config map[string]any
 	if json.Unmarshal(before, &config) != nil {
-		return &claims.Finding{Reason: ReasonConfigInvalid, Message: "spec.config is not an object, so the addresses cannot be written into it. Make it an object, or remove it."}
+		return &claims.Finding{Reason: reasonConfigInvalid, Message: "spec.config is not an object, so the addresses cannot be written into it. Make it an object, or remove it."}
 	}
 	enabled, set := config[v1beta1.ConfigIPAMEnabled]
 	changes := map[string]any{v1beta1.ConfigIPAMEnabled: true}
 	for _, data := range v.IPAM.Status.ProviderData {
 		switch is, present := config[data.Name]; {
 		case present && set && enabled != true:
-			return &claims.Finding{Reason: ReasonDisabled, Message: "spec.config.ipamEnabled is not true. Set it to true, or remove it."}
+			return &claims.Finding{Reason: reasonDisabled, Message: "spec.config.ipamEnabled is not true. Set it to true, or remove it."}
 		case present && !isPoolOf(is, v.Claim.Name): // Nobody knows whether what it says gives addresses.
-			return &claims.Finding{Reason: ReasonConfigInvalid, Message: fmt.Sprintf(
+			return &claims.Finding{Reason: reasonConfigInvalid, Message: fmt.Sprintf(
 				"spec.config.%s does not name the pool of ClusterIPAMClaim %s and stays as it is. To get the pool of the claim, remove it.", data.Name, v.Claim.Name)}
 		}
 		changes[data.Name] = data

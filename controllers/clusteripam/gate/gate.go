@@ -54,13 +54,13 @@ func newLogic(t *runner.Term) *logic {
 		if now == nil {
 			return
 		}
-		if name, _ := ClaimName(now); name != "" {
+		if name, _ := claimName(now); name != "" {
 			l.Waits(now, !meta.IsStatusConditionTrue(now.Status.Conditions, v1beta1.ConditionIPAMReady))
 		}
 		l.queue(now)
 	})
 	l.users = l.deployments.Index(func(d *v1beta1.ClusterDeployment) types.NamespacedName {
-		name, _ := ClaimName(d)
+		name, _ := claimName(d)
 		return types.NamespacedName{Namespace: d.Namespace, Name: name}
 	})
 	l.claims = runner.Read(t, runner.ClusterIPAMClaims, func(before, now *v1beta1.ClusterIPAMClaim) {
@@ -88,13 +88,13 @@ func (l *logic) Reconcile(ctx context.Context, key runner.Key) error {
 	if !ok || l.moved.From(d) {
 		return nil
 	}
-	v := View{Deployment: d, Now: metav1.Now()}
-	name, _ := ClaimName(d)
+	v := view{Deployment: d, Now: metav1.Now()}
+	name, _ := claimName(d)
 	v.Claim, _ = l.claims.Get(key.Namespace, name)
 	v.IPAM, _ = l.ipams.Get(key.Namespace, name)
 	return claims.Carry(ctx, l.Term, func(refused string) []claims.Write {
 		v.Refused = refused
-		return Decide(v)
+		return decide(v)
 	})
 }
 
@@ -105,11 +105,11 @@ func (l *logic) Show() any { return l.Figures() }
 func (l *logic) Figures() runner.Figures {
 	f := runner.Figures{Waiting: map[string]int{}}
 	for _, d := range l.deployments.List() {
-		if claim, _ := ClaimName(d); claim == "" {
+		if claim, _ := claimName(d); claim == "" {
 			continue
 		}
 		if c := meta.FindStatusCondition(d.Status.Conditions, v1beta1.ConditionIPAMReady); c == nil {
-			f.Waiting[ReasonClaimNotBound]++
+			f.Waiting[reasonClaimNotBound]++
 		} else if c.Status == metav1.ConditionTrue {
 			f.Bound++
 		} else {
