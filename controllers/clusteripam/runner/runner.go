@@ -3,13 +3,14 @@
 // It has the shape of a controller of controller-runtime, on client-go's informers and work queue, because it also runs inside
 // kube-controller-manager, whose metrics and election must stay its own:
 //
-//  1. The controller waits until the API server serves every kind that the Logic reads, and while another program does its work.
+//  1. The controller waits until the CustomResourceDefinition of every kind that the Logic reads says that it is served, and while another program
+//     does its work.
 //  2. Then a term begins: Config.New builds a Logic, which says by Read what it reads. The first list of each kind is a consistent read, made
 //     after this process became the leader and after every unanswered write of the process is over.
 //  3. When every object that exists was passed to the Logic's handlers, workers call Reconcile for the keys that the handlers have queued. The
 //     returned error says when to try again (packages writes and queues).
 //  4. A write passes the fence and is sent exactly once. writes.Answered(err) says whether its outcome is known.
-//  5. If a kind is not served any more, or the other program starts, the term ends when its writes have ended, and the controller waits again.
+//  5. If other kinds or versions are served, or the other program starts, the term ends when its writes have ended, and the controller begins again.
 //
 // A panic ends the process.
 package runner
@@ -28,7 +29,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
-// Config is the input of New. Name, Client, Reads, Queues and New are required.
+// Config is the input of New. Name, Client, Reads, Workers and New are required.
 type Config struct {
 	// Name is the controller's name: in --controllers, and as its ServiceAccount, field manager and event source.
 	Name string
