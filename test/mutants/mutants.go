@@ -287,8 +287,8 @@ var mutants = []mutant{
 	{
 		name: "claim-pool-widened", defect: "a pool gets other addresses than it had under k0rdent's manager, and nobody has confirmed them",
 		file: "controllers/clusteripam/claims/pool.go",
-		old:  "\tp.want = nil\n\tp.widens",
-		new:  "\tp.widens",
+		old:  "\tp.want = nil\n\td.find(",
+		new:  "\td.find(",
 		test: "./controllers/clusteripam/claims TestPoolWouldWiden",
 	},
 	{

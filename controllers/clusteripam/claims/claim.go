@@ -263,9 +263,6 @@ func (d *decision) bind(settled bool) {
 	p := d.pool()
 	d.missing = append(d.missing, p.write()...)
 	d.problem = p.problem
-	if p.widens != nil {
-		d.findings = append(d.findings, *p.widens)
-	}
 	if !d.owned {
 		return
 	}

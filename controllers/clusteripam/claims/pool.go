@@ -26,8 +26,6 @@ type pool struct {
 	// ready is whether the pool can give addresses, or could if some were released; problem is why not, and what to do.
 	ready   bool
 	problem *Finding
-	// widens is why the changes wait for a confirmation.
-	widens *Finding
 }
 
 // pool is the pool of the claim, of the kind of its provider, or for an invalid claim of the provider that it had when it was valid.
@@ -173,9 +171,9 @@ func (d *decision) holdBack(p *pool) {
 		return
 	}
 	p.want = nil
-	p.widens = &Finding{Type: conditionPoolWouldWiden, Reason: conditionPoolWouldWiden, Message: fmt.Sprintf(
+	d.find(conditionPoolWouldWiden, conditionPoolWouldWiden,
 		"InClusterIPPool %s has the addresses of spec.clusterNetwork, and spec.nodeNetwork says others. The pool stays as it is. To keep its addresses, write them into "+
-			"spec.nodeNetwork.ipAddresses. To change the pool, set the annotation %s of the claim to %s.", d.Claim.Name, v1beta1.AnnotationConfirmPool, wanted)}
+			"spec.nodeNetwork.ipAddresses. To change the pool, set the annotation %s of the claim to %s.", d.Claim.Name, v1beta1.AnnotationConfirmPool, wanted)
 }
 
 // write returns the write that the pool needs. What others have added to its spec stays.
