@@ -42,6 +42,29 @@ func (l Lister[T]) List() []T {
 	return all
 }
 
+// Index lets By find objects by a value of theirs; an empty one is none. It is called once, by New of Config.
+func (l Lister[T]) Index(value func(T) string) {
+	_ = l.indexer.AddIndexers(cache.Indexers{"": func(object any) ([]string, error) { // It fails only for a second one.
+		if v := value(object.(T)); v != "" {
+			return []string{v}, nil
+		}
+		return nil, nil
+	}})
+}
+
+// By returns the objects with a value, in no order.
+func (l Lister[T]) By(value string) []T {
+	found, _ := l.indexer.ByIndex("", value)
+	all := make([]T, len(found))
+	for i, object := range found {
+		all[i] = object.(T)
+	}
+	return all
+}
+
+// Values returns the values of all objects.
+func (l Lister[T]) Values() []string { return l.indexer.ListIndexFuncValues("") }
+
 // Read has a term read a kind, which must be one of Config.Reads, once. changed is called for every change, after the Lister shows it, in the order of
 // the changes of this kind, concurrently with those of other kinds: before is nil for a new object, now for one that is gone. It is called
 // for everything that exists before the first Reconcile. An object that was replaced by another of its name is first gone, then new.
@@ -167,7 +190,7 @@ func decode[T any, P Pointer[T]](t *Term, kind *Kind, from any) any {
 
 // newInformer returns an informer that keeps what transform makes of each object. lw may be nil if it is never run.
 func newInformer(what string, lw cache.ListerWatcher, example runtime.Object, transform cache.TransformFunc) cache.SharedIndexInformer {
-	informer := cache.NewSharedIndexInformerWithOptions(lw, example, cache.SharedIndexInformerOptions{ObjectDescription: what})
+	informer := cache.NewSharedIndexInformerWithOptions(lw, example, cache.SharedIndexInformerOptions{ObjectDescription: what, Indexers: cache.Indexers{}}) // for Index
 	// These fail only for an informer that runs. listWatch notes the errors.
 	_ = informer.SetTransform(transform)
 	_ = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
