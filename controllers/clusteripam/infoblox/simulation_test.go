@@ -125,7 +125,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 		s.Stored = func(kind *runner.Kind, before, now *unstructured.Unstructured) { w.judgeStored(i, kind, before, now) }
 		put(s, runner.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "s", Name: "s"}, Data: map[string][]byte{"username": []byte("u")}})
 		put(s, runner.InfobloxInstances, &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: "i"},
-			Spec: v1alpha1.InfobloxInstanceSpec{Host: "infoblox", WAPIVersion: "2.12", CredentialsSecretRef: v1alpha1.SecretReference{Name: "s"}}})
+			Spec: v1alpha1.InfobloxInstanceSpec{Host: "infoblox", Port: "8443", CustomCAPath: "/ca", WAPIVersion: "2.12", CredentialsSecretRef: v1alpha1.SecretReference{Name: "s"}}})
 	}
 	home := w.servers[0]
 	put(home, runner.Clusters, &contract.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "c"}})
@@ -174,7 +174,12 @@ func (w *world) fault(write bool, late time.Duration) (f contracttest.Fault) {
 // start starts the controller of a server. What the last one has sent to the API server is over by then, what it has sent to Infoblox is not.
 func (w *world) start(i int) {
 	ctx, cancel := context.WithCancel(context.Background())
-	connect := func(wapi.Config) (*wapi.Client, error) { return wapi.Over(line{w, i, ctx}), nil }
+	connect := func(c wapi.Config) (*wapi.Client, error) {
+		if c.Port != "8443" || c.CAFile != "/ca" || c.Version != "2.12" || c.Username != "u" {
+			return nil, fmt.Errorf("the InfobloxInstance and its Secret say something else than %+v", c)
+		}
+		return wapi.Over(line{w, i, ctx}), nil
+	}
 	p := contracttest.Start(w.t.Context(), w.servers[i], read, newObject, func(t *runner.Term) runner.Logic {
 		return newLogic(t, Config{Config: runner.Config{Fence: w.fence}, SecretNamespace: "s"}, connect)
 	},
