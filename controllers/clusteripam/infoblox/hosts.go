@@ -214,9 +214,6 @@ func (o owner) release(found []wapi.Record, w others) (stays []wapi.Record, left
 	for _, r := range found {
 		tokens := tokensOf(r)
 		if !slices.Contains(tokens, o.token) {
-			if slices.Contains(r.Addresses(), o.says) {
-				left = append(left, o.says)
-			}
 			continue
 		}
 		own, open := o.rest(r, w)

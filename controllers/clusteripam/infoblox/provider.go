@@ -200,7 +200,12 @@ func (l *logic) Confirm(ctx context.Context, claim *v1beta2.IPAddressClaim, _ me
 			return failed(v1beta2.ReasonAllocationFailed, "did not take the comment of the host record", err)
 		}
 	}
-	if ok || adopt != nil || claim.DeletionTimestamp != nil { // What is not its own is not released. An event of Release says so.
+	switch {
+	case ok || adopt != nil:
+		return nil
+	case claim.DeletionTimestamp != nil: // What is not its own is not released.
+		l.term.Event(claim, runner.IPAddressClaims, false, reasonRecordLeft, fmt.Sprintf("Infoblox has no host record %s with the address %v that is this claim's. "+
+			"If another one has the address, and nobody uses it, delete that in Infoblox.", at.name, o.says))
 		return nil
 	}
 	return waits(v1beta2.ReasonAllocationFailed, checkEvery, "Infoblox has no host record %s with the address %v, which the IPAddress %s says, "+
