@@ -545,7 +545,8 @@ func (w *world) judgeRest() {
 		case claim.Status.AddressRef.Name != "" && ready != nil && ready.Status == metav1.ConditionTrue:
 		case ready != nil && ready.Reason == v1beta2.ReasonPoolExhausted && full:
 			w.covered["exhausted"]++
-		case len(w.unknown) > 0 && ready != nil && strings.HasPrefix(ready.Message, "Nobody knows which address"): // Infoblox gave it one that is held, right before a restart.
+		// Infoblox gave it, or the claim with which it shares a record, one that is held, right before a restart or a move.
+		case len(w.unknown) > 0 && ready != nil && (strings.HasPrefix(ready.Message, "Nobody knows which address") || strings.HasPrefix(ready.Message, "Another IPAddressClaim shares")):
 			w.covered["waits for somebody"]++
 		case (w.restored || w.unknown[claim.Name]) && ready != nil && ready.Reason == v1beta2.ReasonAllocationFailed: // Its host record is gone, or it says what was given back since the backup.
 			w.covered["waits for somebody"]++
