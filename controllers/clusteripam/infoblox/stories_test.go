@@ -287,7 +287,7 @@ func TestFull(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		before := w.become(w.grid)
-		time.Sleep(10*time.Minute + 20*time.Second) // Not when the pool is checked.
+		time.Sleep(10*time.Minute + 20*time.Second)                // Not when the pool is checked.
 		if asked := w.become(w.grid) - before; asked > 11*(10+6) { // The checks, and one claim of each worker.
 			t.Errorf("%d requests in ten minutes", asked)
 		}
