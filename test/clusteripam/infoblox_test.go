@@ -87,7 +87,7 @@ func TestInfoblox(t *testing.T) {
 		for _, r := range server.Requests() {
 			asked[r.Path] = true
 		}
-		if !asked["networkview"] || !asked["view"] || !asked["network"] {
+		if !asked["networkview"] || !asked["network"] {
 			t.Errorf("Infoblox was asked for %v", asked)
 		}
 

@@ -143,10 +143,6 @@ func matches(o object, query url.Values) bool {
 	for field, values := range query {
 		switch {
 		case strings.HasPrefix(field, "_"): // for example _proxy_search=GM: there is only this one
-		case field == "comment~":
-			if text, _ := o["comment"].(string); !regexp.MustCompile(values[0]).MatchString(text) {
-				return false
-			}
 		case field == "ipv4addr", field == "ipv6addr":
 			if !slices.ContainsFunc(addressesOf(o, field), func(a object) bool { return a[field] == values[0] }) {
 				return false
@@ -374,22 +370,6 @@ func (g *Grid) addresses(h object, networkView any) (all []netip.Addr) {
 		}
 	}
 	return all
-}
-
-// RenameView gives a network view another name.
-func (g *Grid) RenameView(from, to string) {
-	for i, v := range g.NetworkViews {
-		if v == from {
-			g.NetworkViews[i] = to
-		}
-	}
-	g.Networks[to] = g.Networks[from]
-	delete(g.Networks, from)
-	for _, h := range g.hosts {
-		if h["network_view"] == from {
-			h["network_view"] = to
-		}
-	}
 }
 
 // Host is a stored host record as a test looks at it.

@@ -75,8 +75,8 @@ type Config struct {
 	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter of the claims that are worked on. Empty: all are.
 	WatchFilter string
 	// ClaimShown and AddressShown are called for every change of a claim or an IPAddress, of any provider, before its claim is queued. They may be nil.
-	// AddressShown's now is nil for an IPAddress that is gone.
-	ClaimShown   func(claim *v1beta2.IPAddressClaim)
+	// before is nil for a new one, and AddressShown's now for an IPAddress that is gone.
+	ClaimShown   func(before, now *v1beta2.IPAddressClaim)
 	AddressShown func(before, now *v1beta2.IPAddress)
 	// ClaimGone is called when a claim is gone and no create of its IPAddress can be carried out any more. It may be nil.
 	ClaimGone func(claim *v1beta2.IPAddressClaim)

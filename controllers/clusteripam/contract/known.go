@@ -157,7 +157,7 @@ func (c *Contract) claimChanged(before, now *v1beta2.IPAddressClaim) {
 	c.mu.Unlock()
 	switch {
 	case now != nil && c.ClaimShown != nil:
-		c.ClaimShown(now)
+		c.ClaimShown(before, now)
 	case over:
 		c.over(before)
 	}

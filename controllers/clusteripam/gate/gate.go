@@ -43,8 +43,6 @@ type logic struct {
 	claims      runner.Lister[*v1beta1.ClusterIPAMClaim]
 	ipams       runner.Lister[*v1beta1.ClusterIPAM]
 
-	// users returns the ClusterDeployments that have the claim of a name.
-	users func(claim types.NamespacedName) []*v1beta1.ClusterDeployment
 	moved claims.Moved
 }
 
@@ -59,9 +57,9 @@ func newLogic(t *runner.Term) *logic {
 		}
 		l.queue(now)
 	})
-	l.users = l.deployments.Index(func(d *v1beta1.ClusterDeployment) types.NamespacedName {
+	l.deployments.Index(func(d *v1beta1.ClusterDeployment) string {
 		name, _ := claimName(d)
-		return types.NamespacedName{Namespace: d.Namespace, Name: name}
+		return types.NamespacedName{Namespace: d.Namespace, Name: name}.String()
 	})
 	l.claims = runner.Read(t, runner.ClusterIPAMClaims, func(before, now *v1beta1.ClusterIPAMClaim) {
 		claims.See(&l.moved, before, now)
@@ -77,7 +75,7 @@ func (l *logic) queue(d *v1beta1.ClusterDeployment) {
 
 // wake queues the ClusterDeployments of the claim that has the name of an object.
 func (l *logic) wake(object metav1.Object) {
-	for _, d := range l.users(types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}) {
+	for _, d := range l.deployments.By(types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}.String()) {
 		l.queue(d)
 	}
 }

@@ -92,7 +92,7 @@ func newLogic(t *runner.Term, namespace, watchFilter string) *logic {
 			}
 			return nil
 		},
-		ClaimShown: func(o *v1beta2.IPAddressClaim) { l.change(func(a *allocator) { a.setClaim(o) }) },
+		ClaimShown: func(_, o *v1beta2.IPAddressClaim) { l.change(func(a *allocator) { a.setClaim(o) }) },
 		ClaimGone:  func(o *v1beta2.IPAddressClaim) { l.change(func(a *allocator) { a.claimGone(o) }) },
 		AddressShown: func(before, now *v1beta2.IPAddress) {
 			if now == nil {

@@ -1,6 +1,7 @@
 package infoblox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -20,8 +21,8 @@ import (
 const ownerDepth = 5
 
 // machineOf returns the name of the Machine that a claim is for: its owner, or an owner of that, for example Metal3Data, Metal3Machine, Machine. Without a Machine
-// it is the name of the claim's owner; empty if there is none.
-func (l *logic) machineOf(ctx context.Context, claim *v1beta2.IPAddressClaim) (string, error) {
+// it is the name of the claim's owner, or the claim's.
+func (l *logic) machineOf(ctx context.Context, claim *v1beta2.IPAddressClaim) (name string, err error) {
 	owners := claim.OwnerReferences
 	for range ownerDepth {
 		var above []metav1.OwnerReference
@@ -30,19 +31,16 @@ func (l *logic) machineOf(ctx context.Context, claim *v1beta2.IPAddressClaim) (s
 				return o.Name, nil
 			}
 		}
-		for _, o := range owners {
-			more, err := l.ownersOf(ctx, claim.Namespace, o)
-			if err != nil {
-				return "", err
-			}
-			above = append(above, more...)
+		for _, o := range owners { // One that cannot be read need not be on the way to the Machine.
+			more, failure := l.ownersOf(ctx, claim.Namespace, o)
+			above, err = append(above, more...), cmp.Or(err, failure)
 		}
 		owners = above
 	}
 	if owner := metav1.GetControllerOf(claim); owner != nil {
-		return owner.Name, nil
+		return owner.Name, err
 	}
-	return "", nil
+	return claim.Name, err
 }
 
 // ownersOf reads the owner references of an owner. One that does not exist has none.
@@ -56,7 +54,7 @@ func (l *logic) ownersOf(ctx context.Context, namespace string, o metav1.OwnerRe
 	object := &metav1.PartialObjectMetadata{}
 	switch err := l.term.API.Get(ctx, kind, types.NamespacedName{Namespace: namespace, Name: o.Name}, object); {
 	case apierrors.IsForbidden(err):
-		return nil, waits(checkEvery, "The host name is that of the Machine, and the controller may not read the %s %s on the way to it: %v. "+
+		return nil, waits(v1beta2.ReasonAllocationFailed, checkEvery, "The host name is that of the Machine, and the controller may not read the %s %s on the way to it: %v. "+
 			"Give it get on %s of the group %s. Or set the annotation %s of the claim.",
 			o.Kind, o.Name, err, plural.Resource, gv.Group, v1alpha1.AnnotationHostname)
 	case apierrors.IsNotFound(err), err == nil && object.UID != o.UID:

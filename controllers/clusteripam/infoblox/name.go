@@ -39,34 +39,21 @@ func recordOf(object metav1.Object) (r recordName, ok bool) {
 	return r, ok
 }
 
-// annotations are those that say a host record.
+// annotations are those that say a host record. The hostname is the user's, or empty; Infoblox' other provider reads it.
 func (r recordName) annotations(hostname string) map[string]string {
 	return map[string]string{AnnotationPlace: r.String(), AnnotationName: r.name, v1alpha1.AnnotationHostname: cmp.Or(hostname, r.name)}
-}
-
-// naming is what the name of a claim's host record comes from.
-type naming struct {
-	claim    string // name of the claim
-	hostname string // the annotation: the user's wish, or the name that was chosen before
-	machine  string // the name of the Machine that the claim is for, or empty
-	dnsZone  string
 }
 
 // fold returns the one way to write a name of the DNS: names that differ only in capitals, or in the last dot, are the same there.
 func fold(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
 
-// first returns the name that is tried first. inZone is false if the user wishes one that is not in the zone of the pool.
-func (n naming) first() (name string, inZone bool) {
-	zone := fold(n.dnsZone)
-	name = fold(cmp.Or(n.hostname, n.machine, n.claim))
-	switch {
-	case zone == "":
-		return fold(cmp.Or(n.hostname, n.claim)), true
-	case n.hostname == "", !strings.Contains(name, "."):
-		return name + "." + zone, true
-	default:
-		return name, isIn(zone, name)
+// nameIn returns the name of a new host record: what the user wishes, otherwise another one. ok is false if the wish is not in the zone of the pool.
+func nameIn(zone, wish, otherwise string) (name string, ok bool) {
+	name = fold(cmp.Or(wish, otherwise))
+	if zone != "" && (wish == "" || !strings.Contains(name, ".")) {
+		name += "." + fold(zone)
 	}
+	return name, isIn(zone, name)
 }
 
 // isIn reports whether a name is in a zone; without a zone all are.
@@ -77,6 +64,6 @@ func isIn(zone, name string) bool { return zone == "" || strings.HasSuffix(name,
 func ownName(claim string, token types.UID) string { return claim + "." + string(token) }
 
 // shares reports whether several claims may have addresses in one record of this name: names that users ask for, or that stand for a Machine in the DNS.
-func shares(name, claim string, token types.UID, dnsZone string) bool {
-	return dnsZone != "" || name != claim && name != ownName(claim, token)
+func shares(name, claim string, token types.UID, zone string) bool {
+	return zone != "" || name != claim && name != ownName(claim, token)
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
 	"github.com/multicidr/controller-manager/controllers/internal/race"
+	"github.com/multicidr/controller-manager/controllers/writes"
 	"github.com/multicidr/controller-manager/test/contracttest"
 	"github.com/multicidr/controller-manager/test/wapitest"
 )
@@ -89,6 +90,7 @@ type world struct {
 	using     map[string]netip.Addr    // what machines use, by claim
 	unknown   map[string]bool          // claims whose host record somebody has deleted, or that a backup does not have
 	asked     int                      // requests that change nothing
+	fence     writes.Fence             // of the controllers; may be nil
 	// ignoresExclude: Infoblox chooses what it must not choose.
 	ignoresExclude bool
 	violation      string
@@ -123,7 +125,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 		s.Stored = func(kind *runner.Kind, before, now *unstructured.Unstructured) { w.judgeStored(i, kind, before, now) }
 		put(s, runner.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "s", Name: "s"}, Data: map[string][]byte{"username": []byte("u")}})
 		put(s, runner.InfobloxInstances, &v1alpha1.InfobloxInstance{ObjectMeta: metav1.ObjectMeta{Name: "i"},
-			Spec: v1alpha1.InfobloxInstanceSpec{Host: "infoblox", WAPIVersion: "2.12", CredentialsSecretRef: v1alpha1.SecretReference{Name: "s"}}})
+			Spec: v1alpha1.InfobloxInstanceSpec{Host: "infoblox", Port: "8443", CustomCAPath: "/ca", WAPIVersion: "2.12", CredentialsSecretRef: v1alpha1.SecretReference{Name: "s"}}})
 	}
 	home := w.servers[0]
 	put(home, runner.Clusters, &contract.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "c"}})
@@ -172,8 +174,15 @@ func (w *world) fault(write bool, late time.Duration) (f contracttest.Fault) {
 // start starts the controller of a server. What the last one has sent to the API server is over by then, what it has sent to Infoblox is not.
 func (w *world) start(i int) {
 	ctx, cancel := context.WithCancel(context.Background())
-	connect := func(wapi.Config) (*wapi.Client, error) { return wapi.Over(line{w, i, ctx}), nil }
-	p := contracttest.Start(w.t.Context(), w.servers[i], read, newObject, func(t *runner.Term) runner.Logic { return newLogic(t, Config{SecretNamespace: "s"}, connect) },
+	connect := func(c wapi.Config) (*wapi.Client, error) {
+		if c.Port != "8443" || c.CAFile != "/ca" || c.Version != "2.12" || c.Username != "u" {
+			return nil, fmt.Errorf("the InfobloxInstance and its Secret say something else than %+v", c)
+		}
+		return wapi.Over(line{w, i, ctx}), nil
+	}
+	p := contracttest.Start(w.t.Context(), w.servers[i], read, newObject, func(t *runner.Term) runner.Logic {
+		return newLogic(t, Config{Config: runner.Config{Fence: w.fence}, SecretNamespace: "s"}, connect)
+	},
 		contracttest.Options{
 			Workers: 6, Unanswered: lateWrite + time.Second, Lag: func() time.Duration { return w.upTo(20 * time.Millisecond) },
 			Fault: func(verb string, _ *runner.Kind, _ string) contracttest.Fault {
@@ -468,22 +477,29 @@ func (w *world) deleteRecord() {
 }
 
 // restore puts back claims and IPAddresses from a backup, without status and with other UIDs, while the controller does not run. What is not in the backup is gone, but
-// its machines still run.
+// its machines still run. A claim that had no token yet is another claim by now.
 func (w *world) restore() {
 	w.note("restore")
 	w.cover("restored")
 	home := w.servers[w.home]
 	w.stop(w.home)
 	time.Sleep(lateWrite)
-	known := map[string]bool{}
+	known, token := map[string]bool{}, map[string]bool{}
 	for _, b := range w.backup {
-		known[b.object.GetName()] = known[b.object.GetName()] || b.kind == runner.IPAddressClaims && b.object.GetDeletionTimestamp() == nil
+		name := b.object.GetName()
+		known[name] = known[name] || b.kind == runner.IPAddressClaims && b.object.GetDeletionTimestamp() == nil
+		token[name] = token[name] || b.object.GetAnnotations()[contract.AnnotationOwner] != ""
 	}
 	for _, kind := range []*runner.Kind{runner.IPAddresses, runner.IPAddressClaims} {
 		for _, o := range home.List(kind) {
 			home.Drop(kind, in(o.GetName()))
 			w.mu.Lock()
-			w.unknown[o.GetName()] = w.unknown[o.GetName()] || !known[o.GetName()]
+			name := o.GetName()
+			w.unknown[name] = w.unknown[name] || !known[name] || !token[name]
+			if a, uses := w.using[name]; uses && !token[name] {
+				w.using["former "+name] = a
+				delete(w.using, name)
+			}
 			w.mu.Unlock()
 		}
 	}
@@ -529,7 +545,8 @@ func (w *world) judgeRest() {
 		case claim.Status.AddressRef.Name != "" && ready != nil && ready.Status == metav1.ConditionTrue:
 		case ready != nil && ready.Reason == v1beta2.ReasonPoolExhausted && full:
 			w.covered["exhausted"]++
-		case len(w.unknown) > 0 && ready != nil && strings.HasPrefix(ready.Message, "Nobody knows which address"): // Infoblox gave it one that is held, right before a restart.
+		// Infoblox gave it, or the claim with which it shares a record, one that is held, right before a restart or a move.
+		case len(w.unknown) > 0 && ready != nil && (strings.HasPrefix(ready.Message, "Nobody knows which address") || strings.HasPrefix(ready.Message, "Another IPAddressClaim shares")):
 			w.covered["waits for somebody"]++
 		case (w.restored || w.unknown[claim.Name]) && ready != nil && ready.Reason == v1beta2.ReasonAllocationFailed: // Its host record is gone, or it says what was given back since the backup.
 			w.covered["waits for somebody"]++

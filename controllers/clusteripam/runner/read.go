@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -36,16 +35,6 @@ func (l Lister[T]) Get(namespace, name string) (object T, ok bool) {
 // List returns all objects, in no order.
 func (l Lister[T]) List() []T { return typed[T](l.indexer.List()) }
 
-// Index returns a function that returns the objects of a name: those for which nameOf returns it. It is called at most once, in Config.New.
-func (l Lister[T]) Index(nameOf func(T) types.NamespacedName) func(types.NamespacedName) []T {
-	const index = "name"
-	_ = l.indexer.AddIndexers(cache.Indexers{index: func(o any) ([]string, error) { return []string{nameOf(o.(T)).String()}, nil }})
-	return func(name types.NamespacedName) []T {
-		found, _ := l.indexer.ByIndex(index, name.String()) // It fails only without the index.
-		return typed[T](found)
-	}
-}
-
 func typed[T any](found []any) []T {
 	all := make([]T, len(found))
 	for i, object := range found {
@@ -53,6 +42,25 @@ func typed[T any](found []any) []T {
 	}
 	return all
 }
+
+// Index lets By find objects by a value of theirs; an empty one is none. It is called once, by New of Config.
+func (l Lister[T]) Index(value func(T) string) {
+	_ = l.indexer.AddIndexers(cache.Indexers{"": func(object any) ([]string, error) { // It fails only for a second one.
+		if v := value(object.(T)); v != "" {
+			return []string{v}, nil
+		}
+		return nil, nil
+	}})
+}
+
+// By returns the objects with a value, in no order.
+func (l Lister[T]) By(value string) []T {
+	found, _ := l.indexer.ByIndex("", value) // It fails only without the index.
+	return typed[T](found)
+}
+
+// Values returns the values of all objects.
+func (l Lister[T]) Values() []string { return l.indexer.ListIndexFuncValues("") }
 
 // Read has a term read a kind, which must be one of Config.Reads, once. changed is called for every change, after the Lister shows it, in the order of
 // the changes of this kind, concurrently with those of other kinds: before is nil for a new object, now for one that is gone. It is called

@@ -17,6 +17,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -40,9 +41,6 @@ type Config struct {
 	Insecure bool
 }
 
-// Timeout limits every request, beside its context.
-const Timeout = 5 * time.Second
-
 // Client sends requests to one Infoblox. It is safe for concurrent use.
 type Client struct {
 	base     string
@@ -51,12 +49,16 @@ type Client struct {
 	http     http.Client
 }
 
-// maxAnswer limits how much of an answer is read.
-const maxAnswer = 16 << 20
+const (
+	// timeout limits every request, beside its context.
+	timeout = 5 * time.Second
+	// maxAnswer limits how much of an answer is read.
+	maxAnswer = 16 << 20
+)
 
 // New returns a client. It sends nothing.
 func New(c Config) (*Client, error) {
-	host, err := hostPort(c.Host, c.Port)
+	address, err := Address(c.Host, c.Port)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +75,7 @@ func New(c Config) (*Client, error) {
 		MaxIdleConnsPerHost: 8,
 		IdleConnTimeout:     90 * time.Second,
 	})
-	client.base, client.username, client.password = "https://"+host+"/wapi/v"+version+"/", c.Username, c.Password
+	client.base, client.username, client.password = "https://"+address+"/wapi/v"+version+"/", c.Username, c.Password
 	return client, nil
 }
 
@@ -83,49 +85,29 @@ func Over(transport http.RoundTripper) *Client {
 	return &Client{base: "https://infoblox/wapi/v2.12/", http: http.Client{
 		Transport:     transport,
 		Jar:           jar,
-		Timeout:       Timeout,
+		Timeout:       timeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // The password is for this host only.
 	}}
 }
 
-// Close ends idle connections.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
-
-// Address returns host and port of an Infoblox in the same way however they are written.
-func Address(host, port string) string {
-	address, err := hostPort(host, port)
-	if err != nil {
-		return host + ":" + port
+// Address returns host and port of an Infoblox, in the same way however they are written.
+func Address(host, port string) (string, error) {
+	if ip, err := netip.ParseAddr(host); err == nil && ip.Is6() {
+		host = "[" + host + "]"
 	}
-	host, port, _ = net.SplitHostPort(address)
-	if ip, err := netip.ParseAddr(host); err == nil {
-		return net.JoinHostPort(ip.String(), port)
+	u, err := url.Parse("https://" + host)
+	if err != nil || u.Hostname() == "" || u.Host != host || u.Port() != "" && port != "" && u.Port() != port {
+		return "", fmt.Errorf("the host %q is neither a name nor an address. Write the port into port", host)
 	}
-	return net.JoinHostPort(strings.ToLower(strings.TrimSuffix(host, ".")), port)
-}
-
-// hostPort returns the address of a URL.
-func hostPort(host, port string) (string, error) {
-	if bare, found := strings.CutPrefix(host, "["); found {
-		if address, ok := strings.CutSuffix(bare, "]"); ok {
-			host = address
-		}
-	}
-	if _, err := netip.ParseAddr(host); err != nil && strings.Contains(host, ":") {
-		h, p, err := net.SplitHostPort(host)
-		if err != nil || port != "" && p != port {
-			return "", fmt.Errorf("the host %q is neither a name nor an address. Write the port into port", host)
-		}
-		host, port = h, p
-	}
-	if host == "" || strings.ContainsAny(host, "/@?# ") {
-		return "", fmt.Errorf("the host %q is neither a name nor an address", host)
-	}
-	port = cmp.Or(port, "443")
-	if _, err := net.LookupPort("tcp", port); err != nil || strings.Trim(port, "0123456789") != "" {
+	port = cmp.Or(u.Port(), port, "443")
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 		return "", fmt.Errorf("the port %q is not a number from 1 to 65535", port)
 	}
-	return net.JoinHostPort(host, port), nil
+	name := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+	if ip, err := netip.ParseAddr(name); err == nil {
+		name = ip.String()
+	}
+	return net.JoinHostPort(name, port), nil
 }
 
 func (c Config) tls() (*tls.Config, error) {
@@ -187,8 +169,7 @@ func (c *Client) do(ctx context.Context, method, object string, query url.Values
 	defer func() { _ = response.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusCreated {
-		failed.Status = response.StatusCode
-		failed.Code, failed.Text = said(text)
+		failed.Status, failed.Text = response.StatusCode, said(text)
 		return failed
 	}
 	if err == nil {
@@ -210,14 +191,11 @@ func withoutURL(err error) error {
 }
 
 // said returns what WAPI says about an error.
-func said(body []byte) (code, text string) {
+func said(body []byte) string {
 	var e struct {
 		Error string `json:"Error"`
-		Code  string `json:"code"`
 		Text  string `json:"text"`
 	}
-	if json.Unmarshal(body, &e) != nil {
-		return "", ""
-	}
-	return e.Code, cmp.Or(e.Text, e.Error)
+	_ = json.Unmarshal(body, &e) // A proxy answers something else.
+	return cmp.Or(e.Text, e.Error)
 }

@@ -52,6 +52,15 @@ type subnet struct {
 	gateway netip.Addr // not valid if there is none
 }
 
+// subnetOf returns the subnet of an address.
+func subnetOf(all []subnet, a netip.Addr) (of subnet, ok bool) {
+	i := slices.IndexFunc(all, func(s subnet) bool { return s.prefix.Contains(a) })
+	if i < 0 {
+		return of, false
+	}
+	return all[i], true
+}
+
 // owner is a claim, as far as its host record is concerned.
 type owner struct {
 	token           types.UID
@@ -62,17 +71,16 @@ type owner struct {
 	shares bool
 	// unmarked: another program has allocated the address, and that does not mark host records.
 	unmarked bool
-	// had are the addresses that were under the record's name before this process wrote it. A machine may use them, whatever others say: a backup may be older.
-	had []netip.Addr
+	// fresh: this process alone has written records with the token. Otherwise a machine may use what they have, whatever others say: a backup may be older.
+	fresh bool
 }
 
 // others is what is known about the other claims of the cluster.
 type others interface {
 	// claim returns the namespace of the claim with a token, and the address that it or its IPAddress says.
 	claim(token types.UID) (namespace string, has netip.Addr, known bool)
-	// held reports whether another claim or its IPAddress says an address in this network view, and here whether it does so in this very record.
+	// held reports whether another claim or IPAddress says an address of this network view.
 	held(address netip.Addr) bool
-	here(address netip.Addr) bool
 }
 
 // verb is what to do next for a claim without an IPAddress.
@@ -95,21 +103,23 @@ type step struct {
 	// address, and its subnet, are what to use, and in an update what stays.
 	address netip.Addr
 	subnet  subnet
-	// useless addresses were given by Infoblox to this process, or are gateways. The write must not get them again.
-	useless []netip.Addr
+	// useless: Infoblox has given a gateway, or what somebody holds. The write must not get that again.
+	useless bool
 }
 
 // next decides what to do for a claim that has no IPAddress, from the records that Infoblox has under the name. wanted is the record as it would be
 // created, without comment and addresses.
 func (o owner) next(wanted wapi.Record, subnets []subnet, found []wapi.Record, w others) step {
-	ours, ok := o.recordIn(found)
+	own := slices.IndexFunc(found, func(r wapi.Record) bool { return slices.Contains(tokensOf(r), o.token) })
 	switch {
-	case ok && o.says.IsValid():
-		return o.again(ours, subnets, w)
-	case ok:
-		return o.within(ours, subnets, w)
-	case o.says.IsValid():
-		return step{verb: lost, record: wanted}
+	case o.says.IsValid(): // It may have been told. It gets this address or none.
+		reserved, _ := o.reserved(found, w)
+		if in, ok := subnetOf(subnets, o.says); ok && reserved {
+			return step{verb: use, address: o.says, subnet: in}
+		}
+		return step{verb: lost}
+	case own >= 0:
+		return o.within(found[own], subnets, w)
 	case len(found) == 0:
 		wanted.Comment = comment([]types.UID{o.token}, o.namespace+"/"+o.name)
 		return step{verb: create, record: wanted}
@@ -120,25 +130,6 @@ func (o owner) next(wanted wapi.Record, subnets []subnet, found []wapi.Record, w
 	}
 }
 
-// recordIn returns the record of a claim.
-func (o owner) recordIn(found []wapi.Record) (r wapi.Record, ok bool) {
-	for _, f := range found {
-		if slices.Contains(tokensOf(f), o.token) && (!ok || f.Ref < r.Ref) {
-			r, ok = f, true
-		}
-	}
-	return r, ok
-}
-
-// again decides about a claim that says its address, which it may have been told. It gets this one or none.
-func (o owner) again(r wapi.Record, subnets []subnet, w others) step {
-	i := slices.IndexFunc(subnets, func(s subnet) bool { return s.prefix.Contains(o.says) })
-	if i < 0 || !slices.Contains(r.Addresses(), o.says) || w.held(o.says) {
-		return step{verb: lost, record: r}
-	}
-	return step{verb: use, record: r, address: o.says, subnet: subnets[i]}
-}
-
 // join decides about a record of the right name that is not the claim's. One claim without an address in a record at a time: only so it is known whose
 // the address is that nobody else has.
 func (o owner) join(r wapi.Record, w others) step {
@@ -146,7 +137,7 @@ func (o owner) join(r wapi.Record, w others) step {
 	if len(tokens) == 0 || len(tokens) >= maxClaims || !o.shares || !o.mayShare(r, w) {
 		return step{verb: taken, record: r}
 	}
-	if _, open := o.shared(r, w); open {
+	if _, open := o.rest(r, w); open {
 		return step{verb: wait, record: r}
 	}
 	r.Comment = comment(append(tokens, o.token), o.namespace+"/"+o.name)
@@ -161,45 +152,38 @@ func (o owner) mayShare(r wapi.Record, w others) bool {
 	})
 }
 
-// shared returns the addresses that the other claims in a record have. open: one of them has none yet, so nobody knows whose the rest is.
-func (o owner) shared(r wapi.Record, w others) (has map[netip.Addr]bool, open bool) {
-	has = map[netip.Addr]bool{}
+// rest returns the addresses of a record that no other claim in it has. open: another one has none yet, so nobody knows whose these are.
+func (o owner) rest(r wapi.Record, w others) (rest []netip.Addr, open bool) {
+	rest = r.Addresses()
 	for _, t := range tokensOf(r) {
-		if _, address, _ := w.claim(t); t != o.token {
-			has[address] = true
-			open = open || !address.IsValid()
+		if _, has, _ := w.claim(t); t != o.token {
+			rest = slices.DeleteFunc(rest, func(a netip.Addr) bool { return a == has })
+			open = open || !has.IsValid()
 		}
 	}
-	return has, open
+	return rest, open
 }
 
 // within decides which address of its record a claim uses that says none: the one that nobody else has. It removes none that a machine may use.
 func (o owner) within(r wapi.Record, subnets []subnet, w others) step {
-	has, open := o.shared(r, w)
+	rest, open := o.rest(r, w)
 	if open {
 		return step{verb: wait, record: r}
 	}
 	s := step{verb: use, record: r}
-	usable, unsure, here := 0, 0, 0
-	for _, a := range slices.DeleteFunc(r.Addresses(), func(a netip.Addr) bool { return has[a] }) {
-		i := slices.IndexFunc(subnets, func(s subnet) bool { return s.prefix.Contains(a) })
-		switch {
-		case i >= 0 && a == subnets[i].gateway, w.held(a) && !slices.Contains(o.had, a):
-			s.useless = append(s.useless, a)
-		case w.here(a):
-			here++
-		case w.held(a), i < 0: // or the pool has lost the subnet meanwhile
-			unsure++
+	var useless []netip.Addr
+	for _, a := range rest {
+		switch in, ok := subnetOf(subnets, a); {
+		case a == in.gateway, w.held(a) && o.fresh:
+			useless = append(useless, a)
+		case s.address.IsValid(), w.held(a), !ok: // The pool may have lost the subnet meanwhile.
+			return step{verb: unclear, record: r}
 		default:
-			usable++
-			s.address, s.subnet = a, subnets[i]
+			s.address, s.subnet = a, in
 		}
 	}
-	switch {
-	case usable+unsure > 1, usable == 0 && unsure+here > 0:
-		return step{verb: unclear, record: r}
-	case usable == 0, len(s.useless) > 0:
-		s.verb, s.record = update, r.Without(s.useless...)
+	if s.useless = len(useless) > 0; s.useless || !s.address.IsValid() {
+		s.verb, s.record = update, r.Without(useless...)
 	}
 	return s
 }
@@ -224,40 +208,29 @@ func (o owner) reserved(found []wapi.Record, w others) (ok bool, adopt *wapi.Rec
 	return false, adopt
 }
 
-// removal is one write that gives back what a claim has in a record: what stays of it, or nothing if it is to be deleted.
-type removal struct {
-	record wapi.Record
-	delete bool
-	// left: addresses stay of which nobody knows who uses them.
-	left bool
-}
-
-// release returns the writes that give back what a claim has in the records that Infoblox has under its name. verb is wait or unclear if it is not known which
-// address that is, otherwise empty. A record goes with its last address.
-func (o owner) release(found []wapi.Record, w others) (removals []removal, why verb) {
+// release returns what stays of the records under the claim's name without what the claim has in them, for one write each: one without addresses goes. left are
+// addresses that stay there and of which nobody knows who uses them. why is wait or unclear if it is not known which address is the claim's, otherwise empty.
+func (o owner) release(found []wapi.Record, w others) (stays []wapi.Record, left []netip.Addr, why verb) {
 	for _, r := range found {
 		tokens := tokensOf(r)
 		if !slices.Contains(tokens, o.token) {
 			continue
 		}
-		has, open := o.shared(r, w)
-		gone := slices.DeleteFunc(r.Addresses(), func(a netip.Addr) bool { return has[a] || w.here(a) })
-		if o.says.IsValid() {
-			gone, open = slices.DeleteFunc(gone, func(a netip.Addr) bool { return a != o.says || w.held(a) }), false
-		}
+		own, open := o.rest(r, w)
+		own = slices.DeleteFunc(own, func(a netip.Addr) bool { return o.says.IsValid() && (a != o.says || w.held(a)) })
 		switch {
-		case open:
-			return nil, wait
-		case len(gone) > 1:
-			return nil, unclear
+		case open && !o.says.IsValid():
+			return nil, nil, wait
+		case len(own) > 1:
+			return nil, nil, unclear
 		}
-		left := r.Without(gone...)
-		left.Comment = ""
+		r = r.Without(own...)
 		if tokens = slices.DeleteFunc(tokens, func(t types.UID) bool { return t == o.token }); len(tokens) > 0 {
-			left.Comment = comment(tokens, "")
+			r.Comment = comment(tokens, "")
+		} else {
+			r.Comment, left = "", append(left, r.Addresses()...)
 		}
-		n := len(left.Addresses())
-		removals = append(removals, removal{record: left, delete: n == 0, left: n > 0 && len(tokens) == 0})
+		stays = append(stays, r)
 	}
-	return removals, ""
+	return stays, left, ""
 }

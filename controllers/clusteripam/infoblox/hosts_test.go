@@ -2,6 +2,7 @@ package infoblox
 
 import (
 	stdcmp "cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -25,8 +26,7 @@ type neighbour struct{ namespace, has string }
 // neighbours are the other claims that a cluster knows, and addresses that others hold.
 type neighbours struct {
 	known map[types.UID]neighbour
-	taken string // elsewhere
-	local string // in this record
+	taken string
 }
 
 func (n neighbours) claim(token types.UID) (namespace string, has netip.Addr, known bool) {
@@ -35,17 +35,11 @@ func (n neighbours) claim(token types.UID) (namespace string, has netip.Addr, kn
 }
 
 func (n neighbours) held(a netip.Addr) bool {
-	return slices.Contains(strings.Fields(n.taken+" "+n.local), a.String())
-}
-
-func (n neighbours) here(a netip.Addr) bool {
-	return slices.Contains(strings.Fields(n.local), a.String())
+	return slices.Contains(strings.Fields(n.taken), a.String())
 }
 
 func b(namespace, has string) neighbours {
-	n := neighbours{known: map[types.UID]neighbour{uidB: {namespace, has}}}
-	n.local = has
-	return n
+	return neighbours{known: map[types.UID]neighbour{uidB: {namespace, has}}, taken: has}
 }
 
 func addr(s string) netip.Addr {
@@ -89,7 +83,7 @@ func TestNext(t *testing.T) {
 		others neighbours
 		says   string // what the claim says
 		alone  bool   // it shares no record
-		given  bool   // Infoblox gave to this process what is found
+		fresh  bool   // this process has written what is found
 		want   verb
 		record string // to write, or in the way
 		use    string
@@ -111,29 +105,23 @@ func TestNext(t *testing.T) {
 		"the gateway, and another one":          {found: records{hostRecord("10.0.0.1 10.0.0.2", uidA)}, want: update, use: "10.0.0.2", record: "10.0.0.2 a"},
 		"what another IPAddress has":            {found: records{hostRecord("10.0.0.5", uidA)}, others: neighbours{taken: "10.0.0.5"}, want: unclear, record: "10.0.0.5 a"},
 		"what another one has, and one free":    {found: records{hostRecord("10.0.0.5 10.0.0.6", uidA)}, others: neighbours{taken: "10.0.0.5"}, want: unclear, record: "10.0.0.5 10.0.0.6 a"},
-		"given what another IPAddress has":      {given: true, found: records{hostRecord("10.0.0.5", uidA)}, others: neighbours{taken: "10.0.0.5"}, want: update, record: "a"},
-		"only what another one has here":        {found: records{hostRecord("10.0.0.5", uidA)}, others: neighbours{local: "10.0.0.5"}, want: unclear, record: "10.0.0.5 a"},
-		"what a claim without a token has here": {found: []wapi.Record{hostRecord("fd00::1 10.0.0.5", uidA)}, others: neighbours{local: "fd00::1"}, want: use, use: "10.0.0.5", record: "10.0.0.5 fd00::1 a"},
+		"given what another IPAddress has":      {fresh: true, found: records{hostRecord("10.0.0.5", uidA)}, others: neighbours{taken: "10.0.0.5"}, want: update, record: "a"},
+		"what a claim without a token has here": {found: records{hostRecord("fd00::1 10.0.0.5", uidA)}, others: neighbours{taken: "fd00::1"}, want: unclear, record: "10.0.0.5 fd00::1 a"},
 		"of a subnet that the pool had":         {found: records{hostRecord("10.9.0.5", uidA)}, want: unclear, record: "10.9.0.5 a"},
 		"of the subnet before, and another":     {found: records{hostRecord("10.9.0.5 10.0.0.5", uidA)}, want: unclear, record: "10.0.0.5 10.9.0.5 a"},
 		"its address was removed by hand":       {found: records{hostRecord("fd00::1", uidB, uidA)}, others: b("x", "fd00::1"), want: update, record: "fd00::1 b a"},
 		"several of the name, one of them ours": {found: records{hostRecord("10.0.0.4"), hostRecord("10.0.0.5", uidA)}, want: use, use: "10.0.0.5", record: "10.0.0.5 a"},
 		"several of the name, none ours":        {found: records{hostRecord("fd00::1", uidB), hostRecord("fd00::2", uidC)}, others: b("x", "fd00::1"), want: taken, record: "fd00::1 b"},
-		"it says so":                            {says: "10.0.0.5", found: records{hostRecord("10.0.0.5 10.0.0.6", uidA)}, want: use, use: "10.0.0.5", record: "10.0.0.5 10.0.0.6 a"},
-		"it says so, the other one is not here": {says: "10.0.0.5", found: records{hostRecord("10.0.0.5 fd00::1", uidB, uidA)}, want: use, use: "10.0.0.5", record: "10.0.0.5 fd00::1 b a"},
+		"it says so":                            {says: "10.0.0.5", found: records{hostRecord("10.0.0.5 10.0.0.6", uidA)}, want: use, use: "10.0.0.5", record: ""},
+		"it says so, the other one is not here": {says: "10.0.0.5", found: records{hostRecord("10.0.0.5 fd00::1", uidB, uidA)}, want: use, use: "10.0.0.5", record: ""},
 		"it says so, and there is no record":    {says: "10.0.0.5", want: lost, record: ""},
 		"it says so, and it is somebody's":      {says: "10.0.0.5", found: records{hostRecord("10.0.0.5", uidB)}, want: lost, record: ""},
-		"it says another one":                   {says: "10.0.0.6", found: records{hostRecord("10.0.0.5", uidA)}, want: lost, record: "10.0.0.5 a"},
-		"it says one of a subnet that is gone":  {says: "10.9.0.5", found: records{hostRecord("10.9.0.5", uidA)}, want: lost, record: "10.9.0.5 a"},
-		"it says what another claim holds":      {says: "10.0.0.5", found: records{hostRecord("10.0.0.5", uidA)}, others: neighbours{taken: "10.0.0.5"}, want: lost, record: "10.0.0.5 a"},
+		"it says another one":                   {says: "10.0.0.6", found: records{hostRecord("10.0.0.5", uidA)}, want: lost, record: ""},
+		"it says one of a subnet that is gone":  {says: "10.9.0.5", found: records{hostRecord("10.9.0.5", uidA)}, want: lost, record: ""},
+		"it says what another claim holds":      {says: "10.0.0.5", found: records{hostRecord("10.0.0.5", uidA)}, others: neighbours{taken: "10.0.0.5"}, want: lost, record: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := owner{token: uidA, namespace: "x", name: "a", shares: !tc.alone, says: addr(tc.says)}
-			for _, r := range tc.found {
-				if !tc.given {
-					o.had = append(o.had, r.Addresses()...)
-				}
-			}
+			o := owner{token: uidA, namespace: "x", name: "a", shares: !tc.alone, says: addr(tc.says), fresh: tc.fresh}
 			step := o.next(wapi.Record{Name: "n"}, []subnet{{netip.MustParsePrefix("10.0.0.0/24"), addr("10.0.0.1")}}, tc.found, tc.others)
 			used := ""
 			if step.address.IsValid() {
@@ -193,7 +181,7 @@ func TestRelease(t *testing.T) {
 		found   []wapi.Record
 		others  neighbours
 		want    []string // what stays of each record; "" for a record that is deleted
-		left    bool
+		left    string
 		why     verb
 	}{
 		"its record":                              {found: []wapi.Record{hostRecord(address, uidA)}, want: []string{""}},
@@ -207,11 +195,11 @@ func TestRelease(t *testing.T) {
 		"says nothing, the other is not here":     {nothing: true, found: []wapi.Record{hostRecord(address+" fd00::1", uidA, uidB)}, why: wait},
 		"a shared record, the other is not here":  {found: []wapi.Record{hostRecord(address+" fd00::1", uidA, uidB)}, want: []string{"fd00::1 b"}},
 		"says nothing, two addresses":             {nothing: true, found: []wapi.Record{hostRecord(address+" 10.0.0.6", uidA)}, why: unclear},
-		"says nothing, one of two is held here":   {nothing: true, found: []wapi.Record{hostRecord(address+" 10.0.0.6", uidA)}, others: neighbours{local: "10.0.0.6"}, want: []string{"10.0.0.6"}, left: true},
-		"says nothing, its one is held elsewhere": {nothing: true, found: []wapi.Record{hostRecord(address, uidA)}, others: neighbours{taken: address}, want: []string{""}},
-		"another claim says its address":          {found: []wapi.Record{hostRecord(address, uidA)}, others: neighbours{taken: address}, want: []string{address}, left: true},
-		"somebody has added an address":           {found: []wapi.Record{hostRecord(address+" 10.0.0.9", uidA)}, want: []string{"10.0.0.9"}, left: true},
-		"the address was replaced":                {found: []wapi.Record{hostRecord("10.0.0.6", uidA)}, want: []string{"10.0.0.6"}, left: true},
+		"says nothing, one of two is held":        {nothing: true, found: []wapi.Record{hostRecord(address+" 10.0.0.6", uidA)}, others: neighbours{taken: "10.0.0.6"}, why: unclear},
+		"says nothing, another one holds its one": {nothing: true, found: []wapi.Record{hostRecord(address, uidA)}, others: neighbours{taken: address}, want: []string{""}},
+		"another claim says its address":          {found: []wapi.Record{hostRecord(address, uidA)}, others: neighbours{taken: address}, want: []string{address}, left: address},
+		"somebody has added an address":           {found: []wapi.Record{hostRecord(address+" 10.0.0.9", uidA)}, want: []string{"10.0.0.9"}, left: "10.0.0.9"},
+		"the address was replaced":                {found: []wapi.Record{hostRecord("10.0.0.6", uidA)}, want: []string{"10.0.0.6"}, left: "10.0.0.6"},
 		"two records":                             {found: []wapi.Record{hostRecord(address, uidA), hostRecord("fd00::1 "+address, uidA, uidB)}, others: b("x", "fd00::1"), want: []string{"", "fd00::1 b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -219,18 +207,17 @@ func TestRelease(t *testing.T) {
 			if !tc.nothing {
 				o.says = addr(address)
 			}
-			removals, why := o.release(tc.found, tc.others)
+			stays, left, why := o.release(tc.found, tc.others)
 			var got []string
-			left := false
-			for _, r := range removals {
-				rest := ""
-				if !r.delete {
-					rest = says(r.record)
+			for _, r := range stays {
+				rest := says(r)
+				if len(r.Addresses()) == 0 {
+					rest = ""
 				}
-				got, left = append(got, rest), left || r.left
+				got = append(got, rest)
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" || why != tc.why || left != tc.left {
-				t.Errorf("%q, left %t, -want +got:\n%s", why, left, diff)
+			if diff := cmp.Diff(tc.want, got); diff != "" || why != tc.why || strings.Trim(fmt.Sprint(left), "[]") != tc.left {
+				t.Errorf("%q, left %v, -want +got:\n%s", why, left, diff)
 			}
 		})
 	}
@@ -238,30 +225,28 @@ func TestRelease(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	for name, tc := range map[string]struct {
-		naming naming
-		want   string // empty: not in the zone
-		shares bool
+		zone, wish, otherwise string
+		want                  string // empty: not in the zone
+		shares                bool
 	}{
-		"the claim's":                 {naming{}, "c", false},
-		"it was chosen before":        {naming{hostname: "c"}, "c", false},
-		"the user's":                  {naming{hostname: "web"}, "web", true},
-		"in a zone":                   {naming{dnsZone: "example.com"}, "c.example.com", true},
-		"of a machine in a zone":      {naming{machine: "m", dnsZone: "example.com"}, "m.example.com", true},
-		"of a machine without a zone": {naming{machine: "m"}, "c", false},
-		"a short name in a zone":      {naming{hostname: "Node1", dnsZone: "example.com"}, "node1.example.com", true},
-		"a full name in a zone":       {naming{hostname: "node1.Example.com.", dnsZone: "example.com"}, "node1.example.com", true},
-		"a name in another zone":      {naming{hostname: "node1.example.org", dnsZone: "example.com"}, "", true},
-		"a name that ends like it":    {naming{hostname: "node1.badexample.com", dnsZone: "example.com"}, "", true},
-		"the zone itself":             {naming{hostname: "example.com", dnsZone: "example.com"}, "", true},
-		"capitals, and a last dot":    {naming{hostname: "Web.Example.com."}, "web.example.com", true},
-		"a zone in capitals":          {naming{machine: "M", dnsZone: "Example.com."}, "m.example.com", true},
+		"the claim's":              {"", "", "c", "c", false},
+		"it was chosen before":     {"", "c", "c", "c", false},
+		"the user's":               {"", "web", "c", "web", true},
+		"in a zone":                {"example.com", "", "c", "c.example.com", true},
+		"of a machine with a dot":  {"example.com", "", "m.1", "m.1.example.com", true},
+		"a short name in a zone":   {"example.com", "Node1", "c", "node1.example.com", true},
+		"a full name in a zone":    {"example.com", "node1.Example.com.", "c", "node1.example.com", true},
+		"a name in another zone":   {"example.com", "node1.example.org", "c", "", true},
+		"a name that ends like it": {"example.com", "node1.badexample.com", "c", "", true},
+		"the zone itself":          {"example.com", "example.com", "c", "", true},
+		"capitals, and a last dot": {"", "Web.Example.com.", "c", "web.example.com", true},
+		"a zone in capitals":       {"Example.com.", "", "M", "m.example.com", true},
 	} {
-		tc.naming.claim = "c"
-		got, inZone := tc.naming.first()
-		if !inZone {
+		got, ok := nameIn(tc.zone, tc.wish, tc.otherwise)
+		if !ok {
 			got = ""
 		}
-		if shared := shares(stdcmp.Or(got, "x"), "c", uidA, tc.naming.dnsZone); got != tc.want || shared != tc.shares {
+		if shared := shares(stdcmp.Or(got, "x"), "c", uidA, tc.zone); got != tc.want || shared != tc.shares {
 			t.Errorf("%s: %q, shares %t", name, got, shared)
 		}
 	}
@@ -278,12 +263,12 @@ func TestComment(t *testing.T) {
 		if len(text) > maxComment {
 			t.Errorf("%d claims: %d characters", n, len(text))
 		}
-		if diff := cmp.Diff(tokens[:n], tokensOf(wapi.Record{Comment: text})); diff != "" {
+		if diff := cmp.Diff(tokens[:n], tokensOf(wapi.Record{Content: wapi.Content{Comment: text}})); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
 	}
 	for _, text := range []string{"", "web server", "Kubernetes IPAddressClaim a", string(uidA)} {
-		if tokens := tokensOf(wapi.Record{Comment: text}); tokens != nil {
+		if tokens := tokensOf(wapi.Record{Content: wapi.Content{Comment: text}}); tokens != nil {
 			t.Errorf("%q is of %v", text, tokens)
 		}
 	}

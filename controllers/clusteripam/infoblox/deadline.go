@@ -1,0 +1,115 @@
+package infoblox
+
+import (
+	"context"
+	"time"
+
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/infoblox/wapi"
+	"github.com/multicidr/controller-manager/controllers/writes"
+)
+
+// A write without an answer may still be carried out. It replaces the lists of a record, or finds a later record of the same name by its reference. So until it is over,
+// nothing is sent about records of that name, and nothing that they say is used.
+
+// settled is how long after a write without an answer Infoblox cannot carry it out any more.
+const settled = 15 * time.Second
+
+// record is what goes on with the host records of one name.
+type record struct {
+	busy  bool      // a claim works on them
+	until time.Time // until when a write without an answer can still be carried out
+}
+
+// work keeps others from the host records of a name until done is called. It fails while somebody else works on them, or a write without an answer can still
+// be carried out.
+func (l *logic) work(at recordName) (done func(), err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.record(at)
+	switch rest := time.Until(r.until); {
+	case rest > 0:
+		return nil, writes.Later(rest)
+	case r.busy:
+		return nil, writes.Later(100 * time.Millisecond)
+	}
+	r.busy = true
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if r.busy = false; time.Until(r.until) <= 0 {
+			delete(l.records, recordName{place{"", at.networkView}, at.name})
+		}
+	}, nil
+}
+
+// record returns what goes on with the host records of a name. The caller holds the lock.
+func (l *logic) record(at recordName) *record {
+	at.instance = ""
+	if l.records[at] == nil {
+		l.records[at] = &record{}
+	}
+	return l.records[at]
+}
+
+// unsettle notes that a write to the host records of a name may still be carried out.
+func (l *logic) unsettle(at recordName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.record(at).until = time.Now().Add(settled)
+}
+
+// send sends a write about the host records of a name, once. A shutdown does not interrupt it: its outcome would not be known.
+func (l *logic) send(ctx context.Context, at recordName, write func(context.Context) error) error {
+	ctx, leave, err := l.fence.Enter(context.WithoutCancel(ctx), writes.Timeout)
+	if err != nil {
+		return err
+	}
+	if err = write(ctx); wapi.Answered(err) {
+		leave()
+	} else {
+		l.unsettle(at)
+	}
+	return err
+}
+
+// put replaces what a host record has. One without addresses is deleted.
+func (l *logic) put(ctx context.Context, c *wapi.Client, at recordName, r wapi.Record) error {
+	return l.send(ctx, at, func(ctx context.Context) error {
+		if len(r.Addresses()) == 0 {
+			return c.DeleteHost(ctx, r.Ref)
+		}
+		return c.UpdateHost(ctx, r)
+	})
+}
+
+func (l *logic) claimShown(before, now *v1beta2.IPAddressClaim) {
+	if before == nil {
+		l.doubt(now)
+	}
+}
+
+func (l *logic) addressShown(before, now *v1beta2.IPAddress) {
+	if now == nil {
+		l.left(before.Namespace, before.Spec.PoolRef)
+		return
+	}
+	// One that this process has created is neither.
+	if claim, ok := l.contract.Claims.Get(now.Namespace, now.Name); ok && before == nil && (unmarked(now) || l.contract.Token(claim, now) != claim.UID) {
+		l.doubt(claim)
+	}
+}
+
+// doubt is called when a claim or its IPAddress is new here. While the claim has not been told of a confirmed address, or gives it back, the writes of an earlier
+// process, or of the cluster from which it was moved, may still be carried out.
+func (l *logic) doubt(claim *v1beta2.IPAddressClaim) {
+	address, found := l.contract.Addresses.Get(claim.Namespace, claim.Name)
+	finished := claim.Status.AddressRef.Name != "" && claim.DeletionTimestamp == nil && (!found || !unmarked(address))
+	at, ok := recordOf(claim)
+	if !ok && found { // The claim has lost its own annotations.
+		at, ok = recordOf(address)
+	}
+	if ok && !finished && ofInfoblox(claim.Spec.PoolRef) {
+		l.unsettle(at)
+	}
+}
