@@ -103,6 +103,8 @@ func (s *slow) next() (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
 // dice return a number in [0, n), where 0 < n <= 256.
 type dice func(n int) int
 
@@ -257,8 +259,8 @@ func FuzzCompile(f *testing.F) {
 		var u Usage
 		u.SetPool(p)
 		a, ok := u.Next()
-		if ok != (p.Total() > 0) || ok && !p.Contains(a) {
-			t.Errorf("%d addresses, and the first is %v", p.Total(), a)
+		if ok != (u.Counts().Total > 0) || ok && !p.Contains(a) {
+			t.Errorf("%+v, and the first is %v", u.Counts(), a)
 		}
 	})
 }

@@ -20,32 +20,28 @@ import (
 
 // Reconcile works on the claim of a name, and on the IPAddress of that name. It is called for one name at a time.
 func (c *Contract) Reconcile(ctx context.Context, name types.NamespacedName) error {
-	if over, err := c.depart(ctx, name); err != nil || !over {
+	if err := c.depart(ctx, name); err != nil {
 		return err
 	}
 	claim, exists := c.Claims.Get(name.Namespace, name.Name)
-	address, found := c.Addresses.Get(name.Namespace, name.Name)
+	address, _ := c.Addresses.Get(name.Namespace, name.Name)
 	if err := c.letGoOfOrphan(ctx, claim, address); err != nil || !exists {
 		return err
 	}
-	pool, ours := c.Provider.Pool(claim)
-	switch {
+	switch pool, ours := c.Provider.Pool(claim); {
 	case !ours || !c.works(claim, pool):
 		return nil
-	case GoingAway(claim), GoingAway(pool):
-		return c.wait(ctx, claim, movedAway(map[bool]string{true: "claim", false: "pool"}[GoingAway(claim)]))
+	case GoingAway(claim):
+		return c.wait(ctx, claim, movedAway("claim"))
+	case GoingAway(pool):
+		return c.wait(ctx, claim, movedAway("pool"))
 	case claim.DeletionTimestamp != nil:
 		return c.release(ctx, claim, pool)
 	case c.withoutCluster(claim):
 		return c.waitForCluster(ctx, claim, address)
-	case found:
+	default:
 		return c.serve(ctx, claim, pool, address)
 	}
-	address, err := c.settled(ctx, claim)
-	if err != nil {
-		return err
-	}
-	return c.serve(ctx, claim, pool, address)
 }
 
 // waitForCluster tells a claim without an address that its Cluster does not exist.
@@ -57,8 +53,13 @@ func (c *Contract) waitForCluster(ctx context.Context, claim *v1beta2.IPAddressC
 		Message: fmt.Sprintf("Cluster %s/%s does not exist. Create it, or correct spec.clusterName.", claim.Namespace, clusterOf(claim))})
 }
 
-// serve brings a claim to its address. address is the IPAddress of its name; nil if there is none.
-func (c *Contract) serve(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object, address *v1beta2.IPAddress) error {
+// serve brings a claim to its address. address is the IPAddress of its name that the watch shows; nil if there is none.
+func (c *Contract) serve(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object, address *v1beta2.IPAddress) (err error) {
+	if address == nil {
+		if address, err = c.notShown(ctx, claim); err != nil {
+			return err
+		}
+	}
 	switch {
 	case address == nil && c.hasMoved(claim):
 		return nil
@@ -69,21 +70,16 @@ func (c *Contract) serve(ctx context.Context, claim *v1beta2.IPAddressClaim, poo
 	case GoingAway(address):
 		return c.wait(ctx, claim, movedAway("IPAddress"))
 	}
-	claim, err := c.mark(ctx, claim, address, c.says(address))
-	if err != nil {
+	if claim, err = c.mark(ctx, claim, address, c.Says(address)); err != nil {
 		return err
 	}
-	news := c.isNews(claim, address)
-	if address, err = c.adopt(ctx, claim, pool, address, !c.unmarked(address)); err != nil {
-		return err
-	}
-	if news {
+	if c.isNews(claim, address) {
 		if err := c.Provider.Confirm(ctx, claim, pool, address); err != nil {
 			return c.wait(ctx, claim, err)
 		}
-		if _, err := c.adopt(ctx, claim, pool, address, true); err != nil {
-			return err
-		}
+	}
+	if address, err = c.adopt(ctx, claim, pool, address); err != nil {
+		return err
 	}
 	return c.tell(ctx, claim, address)
 }
@@ -96,14 +92,6 @@ func movedAway(what string) Waits {
 			what, AnnotationDeleteForMove)}
 }
 
-// says returns what follows from an IPAddress alone.
-func (c *Contract) says(address *v1beta2.IPAddress) map[string]string {
-	if c.Says == nil {
-		return nil
-	}
-	return c.Says(address)
-}
-
 // hasMoved reports whether clusterctl has deleted the IPAddress of a claim because it is in another cluster by now.
 func (c *Contract) hasMoved(claim *v1beta2.IPAddressClaim) bool {
 	c.mu.Lock()
@@ -111,11 +99,11 @@ func (c *Contract) hasMoved(claim *v1beta2.IPAddressClaim) bool {
 	return c.moved[claim.UID]
 }
 
-// isNews reports whether a claim was not told of its IPAddress yet, or another program told it, and another process created that.
+// isNews reports whether a claim was not told of its IPAddress yet, or by another program, and this process has not created it.
 func (c *Contract) isNews(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return (claim.Status.AddressRef.Name != address.Name || c.unmarked(address)) && !c.created[address.UID]
+	return (claim.Status.AddressRef.Name != address.Name || c.unmarked(address)) && c.created[claim.UID].stored != address.UID
 }
 
 // unmarked reports whether another program has allocated an IPAddress, and it was not confirmed yet.
@@ -219,27 +207,31 @@ func differences(object metav1.Object, wanted map[string]string, keys []string) 
 
 // create creates the IPAddress of a claim, and tells the claim.
 func (c *Contract) create(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object, a Allocation) error {
-	if !c.begin(claim) {
-		return nil
-	}
 	// Logged before it is sent, for somebody who later must find out what this process may have allocated: an answer can be lost.
 	ref := claim.Spec.PoolRef
 	klog.FromContext(ctx).Info("Allocating an address", "claim", klog.KObj(claim), "address", a.Address, "kind", ref.Kind, "pool", ref.Name)
 	stored := &v1beta2.IPAddress{}
 	err := c.Term.API.Create(ctx, runner.IPAddresses, c.addressFor(claim, pool, a), stored)
-	c.answered(claim.UID, stored.UID, err)
+	exists := writes.Answered(err) && apierrors.IsAlreadyExists(err)
+	c.mu.Lock()
+	switch {
+	case err == nil:
+		c.created[claim.UID] = creation{stored: stored.UID}
+		if since, ok := c.since[claim.UID]; ok {
+			c.Term.Took(time.Since(since))
+			delete(c.since, claim.UID)
+		}
+	case exists:
+		c.created[claim.UID] = creation{}
+	case !writes.Answered(err):
+		c.created[claim.UID] = creation{until: time.Now().Add(c.Term.Unanswered())}
+	}
+	c.mu.Unlock()
 	switch {
 	case err == nil:
 		return c.tell(ctx, claim, stored)
-	case writes.Answered(err) && apierrors.IsAlreadyExists(err):
-		found, err := c.settled(ctx, claim)
-		switch {
-		case err != nil:
-			return err
-		case found == nil: // It was there, and is gone.
-			return writes.Later(time.Second)
-		}
-		return c.serve(ctx, claim, pool, found)
+	case exists:
+		return writes.Later(time.Second)
 	case writes.NotSent(err) || !writes.Answered(err):
 		return fmt.Errorf("create the IPAddress: %w", err)
 	}
@@ -249,65 +241,37 @@ func (c *Contract) create(ctx context.Context, claim *v1beta2.IPAddressClaim, po
 	return fmt.Errorf("create the IPAddress: %w", err)
 }
 
-// begin notes that an IPAddress is about to be created, unless the claim is gone.
-func (c *Contract) begin(claim *v1beta2.IPAddressClaim) bool {
+// notShown returns the IPAddress that a create of this process has made, or whatever else has its name, although the watch does not show it. As long as the
+// create can still be carried out, the error says so. Without such a create it returns nil.
+func (c *Contract) notShown(ctx context.Context, claim *v1beta2.IPAddressClaim) (*v1beta2.IPAddress, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	shown, ok := c.Claims.Get(claim.Namespace, claim.Name)
-	if !ok || shown.UID != claim.UID {
-		return false
-	}
-	c.creates[claim.UID] = create{}
-	return true
-}
-
-// answered notes the answer to a create.
-func (c *Contract) answered(claim, address types.UID, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case err == nil:
-		c.created[address] = true
-		c.creates[claim] = create{stored: address}
-		if since, ok := c.since[claim]; ok {
-			c.Term.Took(time.Since(since))
-			delete(c.since, claim)
-		}
-	case !writes.Answered(err):
-		c.creates[claim] = create{until: time.Now().Add(c.Term.Unanswered())}
-	case !apierrors.IsAlreadyExists(err):
-		delete(c.creates, claim)
-	}
-}
-
-// settled returns the IPAddress that a create of this process has made, or whatever else has its name, although the watch does not show it. Without such a
-// create it returns nil. As long as the create can still be carried out, the error says so.
-func (c *Contract) settled(ctx context.Context, claim *v1beta2.IPAddressClaim) (*v1beta2.IPAddress, error) {
-	c.mu.Lock()
-	pending, ok := c.creates[claim.UID]
+	_, created := c.created[claim.UID]
 	c.mu.Unlock()
-	if !ok {
+	if !created {
 		return nil, nil
 	}
-	if rest := time.Until(pending.until); rest > 0 {
+	return c.stored(ctx, claim)
+}
+
+// stored reads the IPAddress of a claim's name from etcd, after the time in which a create of this process can still be carried out; nil if there is none.
+func (c *Contract) stored(ctx context.Context, claim *v1beta2.IPAddressClaim) (*v1beta2.IPAddress, error) {
+	c.mu.Lock()
+	rest := time.Until(c.created[claim.UID].until)
+	c.mu.Unlock()
+	if rest > 0 {
 		return nil, writes.Later(rest)
 	}
 	found := &v1beta2.IPAddress{}
-	err := c.Term.API.Get(ctx, runner.IPAddresses, NameOf(claim), found)
-	if err != nil && !writes.NotThere(err) {
+	switch err := c.Term.API.Get(ctx, runner.IPAddresses, NameOf(claim), found); {
+	case err == nil:
+		return found, nil
+	case !writes.NotThere(err):
 		return nil, fmt.Errorf("find out whether the IPAddress exists: %w", err)
-	}
-	if err != nil {
-		found = nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if found == nil {
-		delete(c.creates, claim.UID)
-	} else { // The watch will show it.
-		c.creates[claim.UID] = create{stored: found.UID}
-	}
-	return found, nil
+	delete(c.created, claim.UID)
+	return nil, nil
 }
 
 // addressFor returns the IPAddress of a claim.
@@ -318,7 +282,7 @@ func (c *Contract) addressFor(claim *v1beta2.IPAddressClaim, pool metav1.Object,
 			Name: claim.Name, Namespace: claim.Namespace,
 			Finalizers:      []string{v1beta2.FinalizerProtectAddress},
 			Annotations:     carried(claim, append([]string{AnnotationOwner}, c.Carries...)),
-			OwnerReferences: []metav1.OwnerReference{c.owner(claim, true), poolOwner(claim, pool)},
+			OwnerReferences: []metav1.OwnerReference{c.owner(claim, true), c.poolOwner(claim, pool)},
 		},
 		Spec: v1beta2.IPAddressSpec{
 			ClaimRef: v1beta2.IPAddressClaimReference{Name: claim.Name}, PoolRef: claim.Spec.PoolRef,
@@ -339,27 +303,16 @@ func (c *Contract) owner(claim *v1beta2.IPAddressClaim, controller bool) metav1.
 	}
 }
 
-// poolKinds are the kinds of pools, by their names.
-var poolKinds = func() map[string]*runner.Kind {
-	all := map[string]*runner.Kind{}
-	for _, k := range []*runner.Kind{runner.InClusterIPPools, runner.GlobalInClusterIPPools, runner.InClusterPrefixPools, runner.GlobalInClusterPrefixPools, runner.InfobloxIPPools} {
-		all[k.Name] = k
-	}
-	return all
-}()
-
-func poolOwner(claim *v1beta2.IPAddressClaim, pool metav1.Object) metav1.OwnerReference {
-	yes, no := true, false
-	kind := poolKinds[claim.Spec.PoolRef.Kind]
+func (c *Contract) poolOwner(claim *v1beta2.IPAddressClaim, pool metav1.Object) metav1.OwnerReference {
+	yes, no, ref := true, false, claim.Spec.PoolRef
 	return metav1.OwnerReference{
-		APIVersion: kind.Group + "/" + kind.Versions[0], Kind: kind.Name, Name: pool.GetName(), UID: pool.GetUID(), Controller: &no, BlockOwnerDeletion: &yes,
+		APIVersion: ref.APIGroup + "/" + c.PoolVersion, Kind: ref.Kind, Name: pool.GetName(), UID: pool.GetUID(), Controller: &no, BlockOwnerDeletion: &yes,
 	}
 }
 
-// adopt gives an existing IPAddress of a claim its finalizer, owners, label and, if annotate, annotations, and returns it as it is stored. The annotations come
-// after it is confirmed that it is the claim's: they say whose record it is. Its spec is never changed. While it is being deleted, no finalizer
-// can be added, and the claim keeps it as it is.
-func (c *Contract) adopt(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object, address *v1beta2.IPAddress, annotate bool) (*v1beta2.IPAddress, error) {
+// adopt gives an existing IPAddress of a claim its finalizer, owners, label and annotations, and returns it as it is stored. That comes after it is confirmed that
+// it is the claim's: they say whose it is. Its spec is never changed. While it is being deleted, no finalizer can be added, and the claim keeps it as it is.
+func (c *Contract) adopt(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object, address *v1beta2.IPAddress) (*v1beta2.IPAddress, error) {
 	if address.DeletionTimestamp != nil {
 		return address, nil
 	}
@@ -374,7 +327,7 @@ func (c *Contract) adopt(ctx context.Context, claim *v1beta2.IPAddressClaim, poo
 		metadata["labels"] = map[string]any{v1beta2.LabelClusterName: name}
 	}
 	keys := append([]string{AnnotationOwner}, c.Carries...)
-	if differ := differences(address, carried(claim, keys), keys); annotate && len(differ) > 0 {
+	if differ := differences(address, carried(claim, keys), keys); len(differ) > 0 {
 		metadata["annotations"] = differ
 	}
 	if len(metadata) == 0 {
@@ -393,7 +346,7 @@ func (c *Contract) owners(claim *v1beta2.IPAddressClaim, pool metav1.Object, o *
 	})
 	wanted := []metav1.OwnerReference{c.owner(claim, !other)}
 	if pool != nil && pool.GetDeletionTimestamp() == nil {
-		wanted = append(wanted, poolOwner(claim, pool))
+		wanted = append(wanted, c.poolOwner(claim, pool))
 	}
 	owners = slices.Clone(o.OwnerReferences)
 	for _, w := range wanted {

@@ -61,23 +61,25 @@ type Waits struct {
 
 func (w Waits) Error() string { return w.Message }
 
-// Config is the input of New. Term and Provider are required.
+// Config is the input of New. What may be missing says so.
 type Config struct {
 	Term     *runner.Term
 	Provider Provider
+	// PoolVersion is the API version of the pools.
+	PoolVersion string
 	// Carries are the annotations of the provider that a claim and its IPAddress carry, besides [AnnotationOwner].
 	Carries []string
-	// Says returns the annotations of Carries that follow from an IPAddress alone. It may be nil.
+	// Says returns the annotations of Carries that follow from an IPAddress alone.
 	Says func(address *v1beta2.IPAddress) map[string]string
 	// Unmarked reports whether another program has allocated an IPAddress, so that it is confirmed although its claim was told, and before it is released.
 	// It may be nil.
 	Unmarked func(address *v1beta2.IPAddress) bool
 	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter of the claims that are worked on. Empty: all are.
 	WatchFilter string
-	// ClaimShown and AddressShown are called for every change of a claim or an IPAddress, of any provider, before its claim is queued. They may be nil.
-	// AddressShown's now is nil for an IPAddress that is gone.
+	// ClaimShown and AddressShown are called for every claim, and for every change of an IPAddress, of any provider, before its claim is queued.
+	// now is nil for an IPAddress that is gone.
 	ClaimShown   func(claim *v1beta2.IPAddressClaim)
 	AddressShown func(before, now *v1beta2.IPAddress)
-	// ClaimGone is called when a claim is gone and no create of its IPAddress can be carried out any more. It may be nil.
+	// ClaimGone is called when a claim of the provider is gone and no create of its IPAddress can be carried out any more.
 	ClaimGone func(claim *v1beta2.IPAddressClaim)
 }

@@ -55,17 +55,11 @@ type logic struct {
 
 	mu        sync.Mutex // guards what follows
 	allocator *allocator
-	// told are the conditions that were written last, and when. A CRD that is not ours drops them.
-	told map[types.UID]told
-}
-
-type told struct {
-	at         time.Time
-	conditions []metav1.Condition
+	wrote     map[types.UID]time.Time // when the status of a pool was written last
 }
 
 func newLogic(t *runner.Term, namespace, watchFilter string) *logic {
-	l := &logic{term: t, read: map[*runner.Kind]func(namespace, name string) *object{}, told: map[types.UID]told{}}
+	l := &logic{term: t, read: map[*runner.Kind]func(namespace, name string) *object{}, wrote: map[types.UID]time.Time{}}
 	l.allocator = newAllocator(func(c *claim) bool {
 		pool, _ := l.Pool(c.object)
 		return l.Wants(c.object, pool)
@@ -85,7 +79,7 @@ func newLogic(t *runner.Term, namespace, watchFilter string) *logic {
 		})
 	}
 	l.Contract = contract.New(contract.Config{
-		Term: t, Provider: l, WatchFilter: watchFilter, Carries: []string{AnnotationAddress},
+		Term: t, Provider: l, PoolVersion: runner.InClusterIPPools.Versions[0], WatchFilter: watchFilter, Carries: []string{AnnotationAddress},
 		Says: func(a *v1beta2.IPAddress) map[string]string {
 			if block := blockOf(a); block.IsValid() {
 				return map[string]string{AnnotationAddress: textOf(block)}
@@ -118,7 +112,7 @@ func readPools[T any, P runner.Pointer[T]](l *logic, kind *runner.Kind, view fun
 		}
 		l.change(func(a *allocator) {
 			if a.setPool(key, is); is == nil {
-				delete(l.told, was.meta.GetUID())
+				delete(l.wrote, was.meta.GetUID())
 			}
 		})
 		if !is.alike(was) {
@@ -167,8 +161,8 @@ func (l *logic) Pool(claim *v1beta2.IPAddressClaim) (pool metav1.Object, ours bo
 // Prepare implements contract.Provider: it reserves a block.
 func (l *logic) Prepare(_ context.Context, claim *v1beta2.IPAddressClaim, _ metav1.Object) (annotations map[string]string, err error) {
 	l.change(func(a *allocator) {
-		c, known := a.claims[claim.UID]
-		if !known {
+		c := a.claim(claim)
+		if c == nil {
 			err = writes.Pending{} // It is gone.
 			return
 		}
@@ -183,8 +177,8 @@ func (l *logic) Prepare(_ context.Context, claim *v1beta2.IPAddressClaim, _ meta
 // Allocate implements contract.Provider.
 func (l *logic) Allocate(_ context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object) (given contract.Allocation, err error) {
 	l.change(func(a *allocator) {
-		c, known := a.claims[claim.UID]
-		if !known || !c.block.IsValid() || c.pool.object == nil || c.pool.object.meta.GetUID() != pool.GetUID() {
+		c := a.claim(claim)
+		if c == nil || !c.block.IsValid() || c.pool.object == nil || c.pool.object.meta.GetUID() != pool.GetUID() {
 			err = writes.Pending{} // The claim or the pool is gone, and a new one queues the claim.
 			return
 		}
@@ -205,7 +199,7 @@ func (l *logic) Confirm(_ context.Context, _ *v1beta2.IPAddressClaim, _ metav1.O
 		if p == nil || !block.IsValid() {
 			return
 		}
-		if others := p.others(block, address.Namespace, address.Name); len(others) > 0 {
+		if others := p.others(block, contract.NameOf(address)); len(others) > 0 {
 			err = contract.Waits{Reason: v1beta2.ReasonAllocationFailed,
 				Message: fmt.Sprintf("The address %s belongs to several IPAddresses: this claim's, and %s. Delete the claims of all but one.", textOf(block), namesOf(others))}
 		}
@@ -214,20 +208,20 @@ func (l *logic) Confirm(_ context.Context, _ *v1beta2.IPAddressClaim, _ metav1.O
 }
 
 // MayRelease implements contract.Provider: an address stays for the grace period of its pool.
-func (l *logic) MayRelease(claim *v1beta2.IPAddressClaim, _ metav1.Object) (err error) {
+func (l *logic) MayRelease(claim *v1beta2.IPAddressClaim, _ metav1.Object) error {
+	var grace time.Duration
 	l.change(func(a *allocator) {
-		c, known := a.claims[claim.UID]
-		if !known || !c.block.IsValid() || claim.DeletionTimestamp == nil {
-			return
-		}
-		until := claim.DeletionTimestamp.Add(c.pool.grace())
-		if rest := time.Until(until); rest > 0 {
-			err = contract.Waits{Reason: contract.ReasonDeleting, Again: rest,
-				Message: fmt.Sprintf("The claim is being deleted, and keeps its address until %s (spec.addressReuseGracePeriodSeconds of the pool).",
-					until.UTC().Format(time.RFC3339))}
+		if c := a.claim(claim); c != nil && (claim.Status.AddressRef.Name != "" || c.said.IsValid()) {
+			grace = c.pool.grace()
 		}
 	})
-	return err
+	until := claim.DeletionTimestamp.Add(grace)
+	rest := time.Until(until)
+	if grace == 0 || rest <= 0 {
+		return nil
+	}
+	return contract.Waits{Reason: contract.ReasonDeleting, Again: rest,
+		Message: fmt.Sprintf("The claim is being deleted, and keeps its address until %s (spec.addressReuseGracePeriodSeconds of the pool).", until.UTC().Format(time.RFC3339))}
 }
 
 // Release implements contract.Provider. The block is free when the claim is gone.

@@ -1,6 +1,7 @@
 package incluster
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"time"
@@ -90,10 +91,10 @@ func (o *object) eligible() bool {
 		slices.Contains(o.meta.GetFinalizers(), v1beta2.FinalizerProtectPool)
 }
 
-// alike reports whether o is for claims what it was before. Either may be nil.
+// alike reports whether o is for claims what it was before: only its status has changed. Either may be nil.
 func (o *object) alike(before *object) bool {
-	return o != nil && before != nil && reflect.DeepEqual(o.spec, before.spec) && o.eligible() == before.eligible() && o.copiedFrom() == before.copiedFrom() &&
-		contract.Paused(o.meta) == contract.Paused(before.meta) && (o.meta.GetDeletionTimestamp() == nil) == (before.meta.GetDeletionTimestamp() == nil)
+	return o != nil && before != nil && reflect.DeepEqual(o.spec, before.spec) && maps.Equal(o.meta.GetAnnotations(), before.meta.GetAnnotations()) &&
+		slices.Equal(o.meta.GetFinalizers(), before.meta.GetFinalizers()) && (o.meta.GetDeletionTimestamp() == nil) == (before.meta.GetDeletionTimestamp() == nil)
 }
 
 func ofAddresses(kind string, meta metav1.Object, s *v1alpha2.InClusterIPPoolSpec, status v1alpha2.InClusterIPPoolStatus) *object {

@@ -194,7 +194,7 @@ func TestToldOnlyWhatIsReserved(t *testing.T) {
 		s.claim("old", "p")
 		s.says("old", v1beta2.ReasonAllocationFailed, "belongs to several IPAddresses: this claim's, and n/a")
 		s.poolSays(v1alpha2.ConditionConflicted, "AddressConflict", "10.0.0.10 belongs to n/a, n/old")
-		s.heard("IPAddress old AddressConflict")
+		s.heard("InClusterIPPool p AddressConflict: Addresses that belong to several IPAddresses: 1. 10.0.0.10 belongs to n/a, n/old.")
 		s.says("a", "Ready", "10.0.0.10")
 		s.delete(runner.IPAddressClaims, "a")
 		s.says("old", "Ready", "10.0.0.10")
@@ -308,17 +308,16 @@ func TestAPoolIsCreatedAgain(t *testing.T) {
 	})
 }
 
-// A full pool says when the next address is free.
+// An address stays in use for a while after its claim was deleted. A full pool says so.
 func TestAGracePeriod(t *testing.T) {
 	tell(t, func(s *story) {
 		s.pool("p", "{addresses: [10.0.0.10-10.0.0.12], prefix: 24, addressReuseGracePeriodSeconds: 60}")
 		for _, name := range []string{"a", "b", "c", "d", "e"} {
 			s.claim(name, "p")
 		}
-		s.says("d", v1beta2.ReasonPoolExhausted, "InClusterIPPool n/p is full: all 3 addresses are in use. Add addresses to the pool, or delete IPAddressClaims.")
+		s.says("d", v1beta2.ReasonPoolExhausted, "InClusterIPPool n/p is full: all 3 addresses are in use. One is free 1m0s after its claim was deleted (spec.addressReuseGracePeriodSeconds). Add addresses to the pool, or delete IPAddressClaims.")
 		s.delete(runner.IPAddressClaims, "b")
 		until := time.Now().Add(57 * time.Second).UTC().Format(time.RFC3339)
-		s.says("d", v1beta2.ReasonPoolExhausted, "The next one is free at "+until)
 		s.says("b", contract.ReasonDeleting, "keeps its address until "+until)
 		s.delete(runner.IPAddressClaims, "c")
 		time.Sleep(time.Minute)
@@ -525,12 +524,12 @@ func TestAnUpgrade(t *testing.T) {
 func TestPoolTexts(t *testing.T) {
 	tell(t, func(s *story) {
 		s.pool("p", "{addresses: [10.0.0.10-10.0.0.11], prefix: 24}")
-		s.poolSays("Ready", "AddressesAvailable", "Addresses can be allocated.")
+		s.poolSays("Ready", "AddressesAvailable", "The pool has free addresses.")
 		s.put(runner.InClusterIPPools, "{metadata: {name: q, namespace: m}, spec: {addresses: [10.0.0.11-10.0.0.12], prefix: 24}}")
 		s.poolSays("Ready", "AddressesAvailable", "Addresses of this pool are in other pools, too: InClusterIPPool m/q (10.0.0.11).")
 		s.heard("InClusterIPPool p PoolsOverlap")
 		s.edit(runner.InClusterIPPools, types.NamespacedName{Namespace: "m", Name: "q"}, "spec: {addresses: [10.0.0.12]}")
-		s.poolSays("Ready", "AddressesAvailable", "Addresses can be allocated.")
+		s.poolSays("Ready", "AddressesAvailable", "The pool has free addresses.")
 		s.claim("a", "p")
 		s.claim("b", "p")
 		s.poolSays("Ready", "PoolExhausted", "The pool is full: all 2 addresses are in use. Add addresses to the pool")
@@ -542,11 +541,11 @@ func TestPoolTexts(t *testing.T) {
 		s.poolSays("Ready", "Invalid", `"nonsense" is not an address`)
 		s.says("c", v1beta2.ReasonPoolNotReady, `is not valid: spec.addresses: "nonsense" is not an address`)
 		s.edit(runner.InClusterIPPools, of("p"), "spec: {addresses: [10.0.0.4/31], prefix: 31}")
-		s.poolSays("Ready", "NoAddresses", "No address can be allocated")
+		s.poolSays("Ready", "NoAddresses", "The pool is valid, but no address can be allocated")
 		s.says("c", v1beta2.ReasonPoolNotReady, "no address can be allocated")
 		s.delete(runner.InClusterIPPools, "p")
-		s.poolSays("Ready", "Terminating", "It goes when no IPAddress of it exists: delete their IPAddressClaims.")
-		s.says("c", v1beta2.ReasonPoolNotReady, "InClusterIPPool n/p is being deleted. Name another pool in spec.poolRef.")
+		s.poolSays("Ready", "Terminating", "is being deleted, and goes with its last IPAddress: delete its IPAddressClaims.")
+		s.says("c", v1beta2.ReasonPoolNotReady, "InClusterIPPool n/p is being deleted, and goes with its last IPAddress: delete its IPAddressClaims. Name another pool in spec.poolRef of new ones.")
 		s.delete(runner.IPAddressClaims, "a")
 		s.delete(runner.IPAddressClaims, "b")
 		if o := s.Get(runner.InClusterIPPools, "n", "p"); o != nil {

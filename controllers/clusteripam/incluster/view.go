@@ -1,8 +1,11 @@
 package incluster
 
 import (
+	"maps"
 	"slices"
+	"strings"
 
+	"github.com/multicidr/controller-manager/controllers/clusteripam/contract"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
 )
 
@@ -19,7 +22,7 @@ type poolView struct {
 	Problem   string `json:"problem,omitempty"`
 	// Claims are the blocks that claims hold, by claim.
 	Claims map[string]string `json:"claims,omitempty"`
-	// Conflicts are IPAddresses of which another one has an address.
+	// Conflicts are IPAddresses that have an address in common.
 	Conflicts []string `json:"conflicts,omitempty"`
 }
 
@@ -27,21 +30,21 @@ type poolView struct {
 func (l *logic) Show() any {
 	views := []poolView{}
 	l.change(func(a *allocator) {
-		at := map[*pool]int{}
-		for _, p := range a.order {
+		for _, key := range slices.SortedFunc(maps.Keys(a.pools), func(a, b runner.Key) int { return strings.Compare(a.String(), b.String()) }) {
+			p := a.pools[key]
 			n := p.usage.Counts()
-			at[p] = len(views)
-			v := poolView{Pool: p.key.String(), Total: n.Total, Free: n.Free, Used: n.Used, OutOfRange: n.OutOfRange, Waiting: len(p.waiting), Allocates: p.eligible(),
-				Problem: p.problem(), Claims: map[string]string{}}
-			for _, c := range p.clashes() {
-				v.Conflicts = append(v.Conflicts, c.object.Namespace+"/"+c.object.Name)
+			_, problem, _ := p.state()
+			v := poolView{Pool: key.String(), Total: n.Total, Free: n.Free, Used: n.Used, OutOfRange: n.OutOfRange, Waiting: len(p.waiting), Allocates: p.eligible(),
+				Problem: problem, Claims: map[string]string{}}
+			for _, together := range p.clashes() {
+				v.Conflicts = append(v.Conflicts, namesOf(together))
+			}
+			for _, c := range p.claims {
+				if c.block.IsValid() {
+					v.Claims[contract.NameOf(c.object).String()] = textOf(c.block)
+				}
 			}
 			views = append(views, v)
-		}
-		for _, c := range a.claims {
-			if c.block.IsValid() {
-				views[at[c.pool]].Claims[c.object.Namespace+"/"+c.object.Name] = textOf(c.block)
-			}
 		}
 	})
 	return map[string]any{"pools": views}
@@ -52,10 +55,10 @@ func (l *logic) Figures() runner.Figures {
 	var f runner.Figures
 	f.Waiting, f.Bound = l.Contract.Figures()
 	l.change(func(a *allocator) {
-		for _, p := range slices.Clone(a.order) {
-			f.Conflicts += len(p.conflicts)
+		for key, p := range a.pools {
+			f.Conflicts += len(p.clashes())
 			if n := p.usage.Counts(); p.object != nil {
-				f.Pools = append(f.Pools, runner.PoolFigures{Kind: p.key.Kind, Namespace: p.key.Namespace, Name: p.key.Name,
+				f.Pools = append(f.Pools, runner.PoolFigures{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name,
 					Total: float64(n.Total), Used: float64(n.Used), Free: float64(n.Free), OutOfRange: float64(n.OutOfRange)})
 			}
 		}
