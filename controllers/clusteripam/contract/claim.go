@@ -73,7 +73,7 @@ func (c *Contract) serve(ctx context.Context, claim *v1beta2.IPAddressClaim, poo
 	if claim, err = c.mark(ctx, claim, address, c.Says(address)); err != nil {
 		return err
 	}
-	if c.isNews(claim, address) {
+	if claim.Status.AddressRef.Name != address.Name || c.unmarked(address) { // The claim was not told, or by another program.
 		if err := c.Provider.Confirm(ctx, claim, pool, address); err != nil {
 			return c.wait(ctx, claim, err)
 		}
@@ -99,13 +99,6 @@ func (c *Contract) hasMoved(claim *v1beta2.IPAddressClaim) bool {
 	return c.moved[claim.UID]
 }
 
-// isNews reports whether a claim was not told of its IPAddress yet, or by another program, and this process has not created it.
-func (c *Contract) isNews(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return (claim.Status.AddressRef.Name != address.Name || c.unmarked(address)) && c.created[claim.UID].stored != address.UID
-}
-
 // unmarked reports whether another program has allocated an IPAddress, and it was not confirmed yet.
 func (c *Contract) unmarked(address *v1beta2.IPAddress) bool {
 	return c.Unmarked != nil && c.Unmarked(address)
@@ -113,25 +106,20 @@ func (c *Contract) unmarked(address *v1beta2.IPAddress) bool {
 
 // allocate creates the IPAddress of a claim.
 func (c *Contract) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object) error {
-	said, unable := c.Provider.Prepare(ctx, claim, pool)
-	claim, err := c.mark(ctx, claim, nil, said)
-	switch {
-	case err != nil:
-		return err
-	case unable != nil:
-		return c.wait(ctx, claim, unable)
+	for range 2 {
+		given, unable := c.Provider.Allocate(ctx, claim, pool)
+		stored, err := c.mark(ctx, claim, nil, given.Annotations)
+		switch {
+		case err != nil:
+			return err
+		case unable != nil:
+			return c.wait(ctx, stored, unable)
+		case given.Address.IsValid():
+			return c.create(ctx, stored, pool, given)
+		}
+		claim = stored
 	}
-	if pool == nil { // It has just come, and queues the claim again.
-		return nil
-	}
-	allocation, err := c.Provider.Allocate(ctx, claim, pool)
-	if err != nil {
-		return c.wait(ctx, claim, err)
-	}
-	if claim, err = c.mark(ctx, claim, nil, allocation.Annotations); err != nil {
-		return err
-	}
-	return c.create(ctx, claim, pool, allocation)
+	return writes.Pending{} // Somebody takes the annotations away.
 }
 
 // mark writes what the claim of an address carries: the finalizer, the owner annotation, the annotations of the provider, and the label that has it moved with
@@ -210,44 +198,50 @@ func (c *Contract) create(ctx context.Context, claim *v1beta2.IPAddressClaim, po
 	// Logged before it is sent, for somebody who later must find out what this process may have allocated: an answer can be lost.
 	ref := claim.Spec.PoolRef
 	klog.FromContext(ctx).Info("Allocating an address", "claim", klog.KObj(claim), "address", a.Address, "kind", ref.Kind, "pool", ref.Name)
+	c.expect(claim, time.Time{}) // The watch may show it before the answer comes.
 	stored := &v1beta2.IPAddress{}
 	err := c.Term.API.Create(ctx, runner.IPAddresses, c.addressFor(claim, pool, a), stored)
-	exists := writes.Answered(err) && apierrors.IsAlreadyExists(err)
-	c.mu.Lock()
 	switch {
 	case err == nil:
-		c.created[claim.UID] = creation{stored: stored.UID}
-		if since, ok := c.since[claim.UID]; ok {
-			c.Term.Took(time.Since(since))
-			delete(c.since, claim.UID)
-		}
-	case exists:
-		c.created[claim.UID] = creation{}
-	case !writes.Answered(err):
-		c.created[claim.UID] = creation{until: time.Now().Add(c.Term.Unanswered())}
-	}
-	c.mu.Unlock()
-	switch {
-	case err == nil:
+		c.took(claim)
 		return c.tell(ctx, claim, stored)
-	case exists:
-		return writes.Later(time.Second)
-	case writes.NotSent(err) || !writes.Answered(err):
+	case !writes.Answered(err):
+		c.expect(claim, time.Now().Add(c.Term.Unanswered()))
 		return fmt.Errorf("create the IPAddress: %w", err)
-	}
-	if told := c.wait(ctx, claim, Waits{Reason: v1beta2.ReasonAllocationFailed, Message: "The API server refused the IPAddress: " + why(err)}); told != nil {
-		return told
+	case apierrors.IsAlreadyExists(err):
+		return writes.Later(time.Second)
+	case !writes.NotSent(err):
+		if told := c.wait(ctx, claim, Waits{Reason: v1beta2.ReasonAllocationFailed, Message: "The API server refused the IPAddress: " + why(err)}); told != nil {
+			return told
+		}
 	}
 	return fmt.Errorf("create the IPAddress: %w", err)
+}
+
+// expect notes until when a create of an IPAddress can be carried out.
+func (c *Contract) expect(claim *v1beta2.IPAddressClaim, until time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.creating[claim.UID] = until
+}
+
+// took records how long a claim has waited for its address.
+func (c *Contract) took(claim *v1beta2.IPAddressClaim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if since, ok := c.since[claim.UID]; ok {
+		c.Term.Took(time.Since(since))
+		delete(c.since, claim.UID)
+	}
 }
 
 // notShown returns the IPAddress that a create of this process has made, or whatever else has its name, although the watch does not show it. As long as the
 // create can still be carried out, the error says so. Without such a create it returns nil.
 func (c *Contract) notShown(ctx context.Context, claim *v1beta2.IPAddressClaim) (*v1beta2.IPAddress, error) {
 	c.mu.Lock()
-	_, created := c.created[claim.UID]
+	_, creating := c.creating[claim.UID]
 	c.mu.Unlock()
-	if !created {
+	if !creating {
 		return nil, nil
 	}
 	return c.stored(ctx, claim)
@@ -256,7 +250,7 @@ func (c *Contract) notShown(ctx context.Context, claim *v1beta2.IPAddressClaim) 
 // stored reads the IPAddress of a claim's name from etcd, after the time in which a create of this process can still be carried out; nil if there is none.
 func (c *Contract) stored(ctx context.Context, claim *v1beta2.IPAddressClaim) (*v1beta2.IPAddress, error) {
 	c.mu.Lock()
-	rest := time.Until(c.created[claim.UID].until)
+	rest := time.Until(c.creating[claim.UID])
 	c.mu.Unlock()
 	if rest > 0 {
 		return nil, writes.Later(rest)
@@ -270,7 +264,7 @@ func (c *Contract) stored(ctx context.Context, claim *v1beta2.IPAddressClaim) (*
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.created, claim.UID)
+	delete(c.creating, claim.UID)
 	return nil, nil
 }
 

@@ -153,7 +153,7 @@ func (c *Contract) taken(token types.UID, by *v1beta2.IPAddressClaim) bool {
 // Older compares objects by their age, and those of one age by their names.
 func Older(a, b metav1.Object) int {
 	first, second := a.GetCreationTimestamp(), b.GetCreationTimestamp()
-	return cmp.Or(first.Compare(second.Time), strings.Compare(NameOf(a).String(), NameOf(b).String()))
+	return cmp.Or(first.Compare(second.Time), strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()))
 }
 
 // Bearer returns the claim that has a token, and its IPAddress; nil where there is none. A token that only an IPAddress says is found once its claim carries it.

@@ -62,7 +62,7 @@ func TestToken(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			term := &runner.Term{Queue: noQueue{}}
-			c := New(Config{Term: term, Provider: nobody{}, ClaimShown: func(*v1beta2.IPAddressClaim) {}})
+			c := New(Config{Term: term, Provider: nobody{}, ClaimShown: func(_, _ *v1beta2.IPAddressClaim) {}})
 			for _, o := range append(tc.others, tc.claim) {
 				term.Shows(runner.IPAddressClaims, o)
 			}

@@ -30,24 +30,18 @@ type Contract struct {
 	Addresses runner.Lister[*v1beta2.IPAddress]
 	clusters  runner.Lister[*Cluster]
 
-	mu      sync.Mutex                                         // guards what follows
-	tokens  map[types.UID]map[types.NamespacedName]bool        // names of the claims that have or say a token
-	since   map[types.UID]time.Time                            // when a claim without an address was first seen
-	created map[types.UID]creation                             // by UID of the claim
-	moved   map[types.UID]bool                                 // UIDs of claims whose IPAddress clusterctl has deleted
-	gone    map[types.NamespacedName][]*v1beta2.IPAddressClaim // claims that are gone, and whose IPAddress may exist or may be created
-}
-
-// creation is what this process knows about the IPAddress of a claim that the watch may not show.
-type creation struct {
-	stored types.UID // of the IPAddress that this process has created, as long as it exists
-	until  time.Time // until when an unanswered create can be carried out
+	mu       sync.Mutex                                         // guards what follows
+	tokens   map[types.UID]map[types.NamespacedName]bool        // names of the claims that have or say a token
+	since    map[types.UID]time.Time                            // when a claim without an address was first seen
+	creating map[types.UID]time.Time                            // by UID of the claim: until when a create of its IPAddress can be carried out that the watch does not show yet
+	moved    map[types.UID]bool                                 // UIDs of claims whose IPAddress clusterctl has deleted
+	gone     map[types.NamespacedName][]*v1beta2.IPAddressClaim // claims that are gone, and whose IPAddress may exist or may be created
 }
 
 // New returns the Contract of a term. It makes no requests.
 func New(cfg Config) *Contract {
 	c := &Contract{
-		Config: cfg, tokens: map[types.UID]map[types.NamespacedName]bool{}, since: map[types.UID]time.Time{}, created: map[types.UID]creation{},
+		Config: cfg, tokens: map[types.UID]map[types.NamespacedName]bool{}, since: map[types.UID]time.Time{}, creating: map[types.UID]time.Time{},
 		moved: map[types.UID]bool{}, gone: map[types.NamespacedName][]*v1beta2.IPAddressClaim{},
 	}
 	c.Claims = runner.Read(cfg.Term, runner.IPAddressClaims, c.claimChanged)
@@ -102,7 +96,7 @@ func (c *Contract) claimChanged(before, now *v1beta2.IPAddressClaim) {
 	}
 	c.mu.Unlock()
 	if now != nil {
-		c.ClaimShown(now)
+		c.ClaimShown(before, now)
 	}
 	c.Queue(NameOf(cmp.Or(now, before)))
 }
@@ -124,19 +118,18 @@ func (c *Contract) index(claim *v1beta2.IPAddressClaim, has bool) {
 }
 
 func (c *Contract) addressChanged(before, now *v1beta2.IPAddress) {
-	if now == nil {
-		claim, ok := c.Claims.Get(before.Namespace, before.Name)
-		c.mu.Lock()
-		if ok && GoingAway(before) {
-			c.moved[claim.UID] = true
-		}
-		if uid := madeFor(before); c.created[uid].stored == before.UID {
-			delete(c.created, uid)
-		}
-		c.mu.Unlock()
+	last := cmp.Or(now, before)
+	claim, claimed := c.Claims.Get(last.Namespace, last.Name)
+	c.mu.Lock()
+	switch {
+	case now != nil:
+		delete(c.creating, madeFor(now))
+	case claimed && GoingAway(before):
+		c.moved[claim.UID] = true
 	}
+	c.mu.Unlock()
 	c.AddressShown(before, now)
-	c.Queue(NameOf(cmp.Or(now, before)))
+	c.Queue(NameOf(last))
 }
 
 // madeFor returns the UID of the claim that owns an IPAddress.

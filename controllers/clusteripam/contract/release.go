@@ -54,9 +54,9 @@ func (c *Contract) release(ctx context.Context, claim *v1beta2.IPAddressClaim, p
 // last returns the IPAddress that a claim still has; nil if there is none, and none can be created any more.
 func (c *Contract) last(ctx context.Context, claim *v1beta2.IPAddressClaim) (*v1beta2.IPAddress, error) {
 	c.mu.Lock()
-	pending := !c.created[claim.UID].until.IsZero() // What the watch shows may be gone before that is carried out.
+	_, creating := c.creating[claim.UID] // What the watch shows may be gone before that is carried out.
 	c.mu.Unlock()
-	if shown, ok := c.Addresses.Get(claim.Namespace, claim.Name); ok && !pending {
+	if shown, ok := c.Addresses.Get(claim.Namespace, claim.Name); ok && !creating {
 		return shown, nil
 	}
 	return c.stored(ctx, claim)
@@ -141,7 +141,7 @@ func (c *Contract) depart(ctx context.Context, name types.NamespacedName) error 
 			return err
 		}
 		c.mu.Lock()
-		delete(c.created, claim.UID)
+		delete(c.creating, claim.UID)
 		if c.gone[name] = all[1:]; len(c.gone[name]) == 0 {
 			delete(c.gone, name)
 		}

@@ -1,7 +1,7 @@
 package incluster
 
 import (
-	"container/heap"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -40,9 +40,11 @@ type pool struct {
 	addresses map[types.NamespacedName]*address
 	usage     addresses.Usage
 	holders   ipam.PrefixMap[holders]
-	waiting   queue
+	waiting   map[*claim]bool
 	// moves: clusterctl has begun to move what it has given, and the object does not say so yet.
 	moves bool
+	// reported is when its status was made last.
+	reported time.Time
 }
 
 // holders are those that hold one block.
@@ -59,7 +61,6 @@ type claim struct {
 	hold   int          // number of its hold: earlier ones are smaller
 	said   netip.Prefix // what its annotation says
 	passed bool         // it has an IPAddress, or one may have been created
-	index  int          // in the queue of the pool; -1 if it is not there
 }
 
 // address is an IPAddress.
@@ -91,7 +92,7 @@ func (a *allocator) touchClaim(c *claim) { a.touch(runner.KeyOf(runner.IPAddress
 func (a *allocator) pool(key runner.Key) *pool {
 	p, ok := a.pools[key]
 	if !ok {
-		p = &pool{key: key, claims: map[types.UID]*claim{}, addresses: map[types.NamespacedName]*address{}}
+		p = &pool{key: key, claims: map[types.UID]*claim{}, addresses: map[types.NamespacedName]*address{}, waiting: map[*claim]bool{}}
 		a.pools[key] = p
 	}
 	return p
@@ -185,7 +186,7 @@ func (a *allocator) setClaim(o *v1beta2.IPAddressClaim) {
 	p := a.pool(key)
 	c, known := p.claims[o.UID]
 	if !known {
-		c = &claim{pool: p, index: -1}
+		c = &claim{pool: p}
 		p.claims[o.UID] = c
 		a.touch(p.key) // Perhaps there is an IPAddress of its name.
 	}
@@ -213,21 +214,17 @@ func (a *allocator) claimGone(o *v1beta2.IPAddressClaim) {
 		return
 	}
 	delete(c.pool.claims, o.UID)
-	if c.index >= 0 {
-		heap.Remove(&c.pool.waiting, c.index)
-	}
+	delete(c.pool.waiting, c)
 	a.hold(c, netip.Prefix{})
 	a.changes(c.pool)
 }
 
-// wait queues a claim for a block of its pool, or takes it out of the queue.
+// wait has a claim wait for a block of its pool, or not.
 func (a *allocator) wait(c *claim) {
-	waits := !c.block.IsValid() && c.object.DeletionTimestamp == nil
-	switch {
-	case waits && c.index < 0:
-		heap.Push(&c.pool.waiting, c)
-	case !waits && c.index >= 0:
-		heap.Remove(&c.pool.waiting, c.index)
+	if !c.block.IsValid() && c.object.DeletionTimestamp == nil {
+		c.pool.waiting[c] = true
+	} else {
+		delete(c.pool.waiting, c)
 	}
 }
 
@@ -370,13 +367,15 @@ func (c *claim) first() (by string) {
 
 // serve gives free blocks to the claims that wait, oldest first. One that does not want a block now waits again when it does.
 func (a *allocator) serve(p *pool) {
-	for len(p.waiting) > 0 && p.eligible() {
-		block, ok := p.usage.Next()
-		if !ok {
+	if _, free := p.usage.Next(); !free || !p.eligible() {
+		return
+	}
+	for _, c := range slices.SortedFunc(maps.Keys(p.waiting), func(a, b *claim) int { return contract.Older(a.object, b.object) }) {
+		block, free := p.usage.Next()
+		if !free {
 			return
 		}
-		c := heap.Pop(&p.waiting).(*claim)
-		if a.wants(c) {
+		if delete(p.waiting, c); a.wants(c) {
 			a.hold(c, block)
 			a.touchClaim(c)
 		}
@@ -422,29 +421,4 @@ func textOf(block netip.Prefix) string {
 		return block.Addr().String()
 	}
 	return block.String()
-}
-
-// queue has the claims that wait for a block, oldest first. It is a heap.
-type queue []*claim
-
-func (q queue) Len() int { return len(q) }
-
-func (q queue) Less(i, j int) bool { return contract.Older(q[i].object, q[j].object) < 0 }
-
-func (q queue) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].index, q[j].index = i, j
-}
-
-func (q *queue) Push(c any) {
-	c.(*claim).index = len(*q)
-	*q = append(*q, c.(*claim))
-}
-
-func (q *queue) Pop() any {
-	last := (*q)[len(*q)-1]
-	last.index = -1
-	(*q)[len(*q)-1] = nil
-	*q = (*q)[:len(*q)-1]
-	return last
 }

@@ -137,8 +137,8 @@ func judgeAllocator(t *testing.T, a *allocator, addresses map[string]string) {
 		if c.block.IsValid() && !slices.Contains(held[c.block], string(name)) {
 			held[c.block] = append(held[c.block], string(name))
 		}
-		if (c.index >= 0) != !c.block.IsValid() {
-			t.Errorf("%s has %v and the place %d", name, c.block, c.index)
+		if p.waiting[c] != !c.block.IsValid() {
+			t.Errorf("%s has %v and waits: %t", name, c.block, p.waiting[c])
 		}
 	}
 	if n := p.usage.Counts(); n.Used != len(held) || len(p.clashes()) != conflicts {

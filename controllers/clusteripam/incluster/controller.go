@@ -55,11 +55,10 @@ type logic struct {
 
 	mu        sync.Mutex // guards what follows
 	allocator *allocator
-	wrote     map[types.UID]time.Time // when the status of a pool was written last
 }
 
 func newLogic(t *runner.Term, namespace, watchFilter string) *logic {
-	l := &logic{term: t, read: map[*runner.Kind]func(namespace, name string) *object{}, wrote: map[types.UID]time.Time{}}
+	l := &logic{term: t, read: map[*runner.Kind]func(namespace, name string) *object{}}
 	l.allocator = newAllocator(func(c *claim) bool {
 		pool, _ := l.Pool(c.object)
 		return l.Wants(c.object, pool)
@@ -86,8 +85,8 @@ func newLogic(t *runner.Term, namespace, watchFilter string) *logic {
 			}
 			return nil
 		},
-		ClaimShown: func(o *v1beta2.IPAddressClaim) { l.change(func(a *allocator) { a.setClaim(o) }) },
-		ClaimGone:  func(o *v1beta2.IPAddressClaim) { l.change(func(a *allocator) { a.claimGone(o) }) },
+		ClaimShown: func(_, now *v1beta2.IPAddressClaim) { l.change(func(a *allocator) { a.setClaim(now) }) },
+		ClaimGone:  func(last *v1beta2.IPAddressClaim) { l.change(func(a *allocator) { a.claimGone(last) }) },
 		AddressShown: func(before, now *v1beta2.IPAddress) {
 			if now == nil {
 				l.change(func(a *allocator) { a.addressGone(before) })
@@ -110,11 +109,7 @@ func readPools[T any, P runner.Pointer[T]](l *logic, kind *runner.Kind, view fun
 		if now != nil {
 			is, key = view(now), runner.KeyOf(kind, now)
 		}
-		l.change(func(a *allocator) {
-			if a.setPool(key, is); is == nil {
-				delete(l.wrote, was.meta.GetUID())
-			}
-		})
+		l.change(func(a *allocator) { a.setPool(key, is) })
 		if !is.alike(was) {
 			l.QueuePool(kind.Name, key.Namespace, key.Name)
 		}
@@ -158,34 +153,31 @@ func (l *logic) Pool(claim *v1beta2.IPAddressClaim) (pool metav1.Object, ours bo
 	return nil, true
 }
 
-// Prepare implements contract.Provider: it reserves a block.
-func (l *logic) Prepare(_ context.Context, claim *v1beta2.IPAddressClaim, _ metav1.Object) (annotations map[string]string, err error) {
-	l.change(func(a *allocator) {
-		c := a.claim(claim)
-		if c == nil {
-			err = writes.Pending{} // It is gone.
-			return
-		}
-		block, by := a.want(c)
-		if err = c.unable(block, by); err == nil {
-			annotations = map[string]string{AnnotationAddress: textOf(block)}
-		}
-	})
-	return annotations, err
-}
-
-// Allocate implements contract.Provider.
+// Allocate implements contract.Provider: it reserves a block, and gives it to a claim that says it.
 func (l *logic) Allocate(_ context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object) (given contract.Allocation, err error) {
 	l.change(func(a *allocator) {
 		c := a.claim(claim)
-		if c == nil || !c.block.IsValid() || c.pool.object == nil || c.pool.object.meta.GetUID() != pool.GetUID() {
-			err = writes.Pending{} // The claim or the pool is gone, and a new one queues the claim.
+		if c == nil { // It is gone.
+			err = writes.Pending{}
+			return
+		}
+		block, by := a.want(c)
+		if err = c.unable(block, by); err != nil {
+			return
+		}
+		given.Annotations = map[string]string{AnnotationAddress: textOf(block)}
+		o := c.pool.object
+		switch {
+		case blockSaid(claim) != block:
+			return
+		case pool == nil || o.meta.GetUID() != pool.GetUID(): // It was created again just now, and queues the claim.
+			err = writes.Pending{}
 			return
 		}
 		c.passed = true
-		given = contract.Allocation{Address: c.block.Addr(), Prefix: c.pool.object.spec.addresses.Prefix, Gateway: c.pool.object.spec.gateway}
-		if c.pool.object.kind.prefixes {
-			given.Prefix = c.block.Bits()
+		given.Address, given.Prefix, given.Gateway = block.Addr(), o.spec.addresses.Prefix, o.spec.gateway
+		if o.kind.prefixes {
+			given.Prefix = block.Bits()
 		}
 	})
 	return given, err

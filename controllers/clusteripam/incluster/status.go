@@ -111,17 +111,18 @@ func (o *object) source() string {
 	return "the pool"
 }
 
-// statusEvery is how often the status of a pool is written at most.
-const statusEvery = time.Second
+// reportEvery is how often the status of a pool is made and written at most: it looks at all its IPAddresses.
+const reportEvery = time.Second
 
 // syncPool gives its addresses to claims that wait, gives it its finalizer, takes that away when a deleted pool is not used any more, and writes its status.
 func (l *logic) syncPool(ctx context.Context, key runner.Key) error {
 	var o *object
 	var metadata map[string]any
+	var rest time.Duration
 	l.change(func(a *allocator) {
 		if p := a.pools[key]; p != nil && p.object != nil {
 			a.serve(p)
-			o, metadata = p.object, p.metadata()
+			o, metadata, rest = p.object, p.metadata(), time.Until(p.reported.Add(reportEvery))
 		}
 	})
 	switch {
@@ -129,11 +130,7 @@ func (l *logic) syncPool(ctx context.Context, key runner.Key) error {
 		return nil
 	case len(metadata) > 0:
 		return l.patchPool(ctx, key, runner.MergePatchOfVersion(o.meta, map[string]any{"metadata": metadata}))
-	}
-	l.mu.Lock()
-	rest := time.Until(l.wrote[o.meta.GetUID()].Add(statusEvery))
-	l.mu.Unlock()
-	if rest > 0 {
+	case rest > 0:
 		return writes.Later(rest)
 	}
 	return l.writeStatus(ctx, key)
@@ -168,29 +165,18 @@ func (l *logic) patchPool(ctx context.Context, key runner.Key, patch runner.Patc
 func (l *logic) writeStatus(ctx context.Context, key runner.Key) error {
 	var o *object
 	var wanted v1alpha2.InClusterIPPoolStatus
-	var conditions []metav1.Condition
 	var warnings map[string]string
 	l.change(func(a *allocator) {
 		if p := a.pools[key]; p != nil && p.object != nil {
 			o = p.object
-			conditions, warnings = l.report(p)
-			n := p.usage.Counts()
-			wanted = v1alpha2.InClusterIPPoolStatus{Conditions: o.status.Conditions, IPAddresses: &v1alpha2.PoolUsage{Total: n.Total, Free: n.Free, Used: n.Used, OutOfRange: n.OutOfRange}}
+			wanted, warnings = l.report(p)
+			p.reported = time.Now()
 		}
 	})
-	if o == nil {
+	if o == nil || equality.Semantic.DeepEqual(o.status, wanted) {
 		return nil
 	}
-	news := false
-	for _, c := range conditions {
-		if stored := contract.Find(o.status.Conditions, c.Type); stored == nil || !contract.Same(*stored, c) {
-			news = true
-			wanted.Conditions = contract.With(wanted.Conditions, c)
-		}
-	}
-	if !news && equality.Semantic.DeepEqual(o.status.IPAddresses, wanted.IPAddresses) {
-		return nil
-	}
+	news := !equality.Semantic.DeepEqual(o.status.Conditions, wanted.Conditions)
 	for reason, message := range warnings {
 		if news && message != "" {
 			l.term.Event(o.meta, key.Kind, false, reason, message)
@@ -198,17 +184,11 @@ func (l *logic) writeStatus(ctx context.Context, key runner.Key) error {
 	}
 	patch := runner.MergePatchOfVersion(o.meta, map[string]any{"status": wanted})
 	patch.Status = true
-	if err := l.patchPool(ctx, key, patch); err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.wrote[o.meta.GetUID()] = time.Now()
-	return nil
+	return l.patchPool(ctx, key, patch)
 }
 
-// report returns the conditions of a pool, and warnings about it by their reasons. That it has no conflicts is said only if conflicts were reported before.
-func (l *logic) report(p *pool) (conditions []metav1.Condition, warnings map[string]string) {
+// report returns the status of a pool, and warnings about it by their reasons. That it has no conflicts is said only if conflicts were reported before.
+func (l *logic) report(p *pool) (status v1alpha2.InClusterIPPoolStatus, warnings map[string]string) {
 	reason, why, _ := p.state()
 	ready := metav1.Condition{Type: v1alpha2.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: "The pool" + why}
 	warnings = map[string]string{eventOverlap: l.shared(p), eventWithoutClaim: l.withoutClaim(p)}
@@ -223,7 +203,7 @@ func (l *logic) report(p *pool) (conditions []metav1.Condition, warnings map[str
 			ready.Message += " " + more
 		}
 	}
-	conditions = []metav1.Condition{ready}
+	conditions := []metav1.Condition{ready}
 	conflicted := metav1.Condition{Type: v1alpha2.ConditionConflicted, Status: metav1.ConditionFalse, Reason: "NoConflicts", Message: "No address belongs to two IPAddresses."}
 	if all := conflicts(p); all != "" {
 		conflicted.Status, conflicted.Reason, conflicted.Message = metav1.ConditionTrue, reasonConflict, all
@@ -232,10 +212,15 @@ func (l *logic) report(p *pool) (conditions []metav1.Condition, warnings map[str
 	if conflicted.Status == metav1.ConditionTrue || contract.Find(p.object.status.Conditions, conflicted.Type) != nil {
 		conditions = append(conditions, conflicted)
 	}
-	for i := range conditions {
-		conditions[i].ObservedGeneration, conditions[i].Message = p.object.meta.GetGeneration(), text.Cut(conditions[i].Message, text.MaxCondition)
+	n := p.usage.Counts()
+	status = v1alpha2.InClusterIPPoolStatus{Conditions: p.object.status.Conditions, IPAddresses: &v1alpha2.PoolUsage{Total: n.Total, Free: n.Free, Used: n.Used, OutOfRange: n.OutOfRange}}
+	for _, c := range conditions {
+		c.ObservedGeneration, c.Message = p.object.meta.GetGeneration(), text.Cut(c.Message, text.MaxCondition)
+		if before := contract.Find(status.Conditions, c.Type); before == nil || !contract.Same(*before, c) {
+			status.Conditions = contract.With(status.Conditions, c)
+		}
 	}
-	return conditions, warnings
+	return status, warnings
 }
 
 // shared names pools that have addresses of p. Networks of different machines may have equal addresses, so this is only reported.

@@ -73,7 +73,7 @@ func newLogic(t *runner.Term, cfg Config, connect func(wapi.Config) (*wapi.Clien
 	l.contract = contract.New(contract.Config{
 		Term: t, Provider: l, PoolVersion: runner.InfobloxIPPools.Versions[0], WatchFilter: cfg.WatchFilter, Says: l.says, Unmarked: unmarked,
 		Carries:    []string{AnnotationPlace, AnnotationName, AnnotationAddress},
-		ClaimShown: l.claimShown, ClaimGone: l.claimGone, AddressShown: l.addressShown,
+		ClaimShown: func(_, now *v1beta2.IPAddressClaim) { l.claimShown(now) }, ClaimGone: l.claimGone, AddressShown: l.addressShown,
 	})
 	return l
 }
