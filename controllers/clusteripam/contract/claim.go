@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -37,28 +38,21 @@ func (c *Contract) Reconcile(ctx context.Context, name types.NamespacedName) err
 		return c.wait(ctx, claim, movedAway("pool"))
 	case claim.DeletionTimestamp != nil:
 		return c.release(ctx, claim, pool)
-	case c.withoutCluster(claim):
-		return c.waitForCluster(ctx, claim, address)
-	default:
-		return c.serve(ctx, claim, pool, address)
-	}
-}
-
-// waitForCluster tells a claim without an address that its Cluster does not exist.
-func (c *Contract) waitForCluster(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) error {
-	if address != nil || claim.Status.AddressRef.Name != "" {
+	case c.withoutCluster(claim) && (address != nil || claim.Status.AddressRef.Name != ""): // Perhaps it is paused.
 		return nil
+	case c.withoutCluster(claim):
+		return c.wait(ctx, claim, Waits{Reason: v1beta2.ReasonAllocationFailed,
+			Message: fmt.Sprintf("Cluster %s/%s does not exist. Create it, or correct spec.clusterName.", claim.Namespace, clusterOf(claim))})
+	default:
+		return c.serve(ctx, claim, pool)
 	}
-	return c.wait(ctx, claim, Waits{Reason: v1beta2.ReasonAllocationFailed,
-		Message: fmt.Sprintf("Cluster %s/%s does not exist. Create it, or correct spec.clusterName.", claim.Namespace, clusterOf(claim))})
 }
 
-// serve brings a claim to its address. address is the IPAddress of its name that the watch shows; nil if there is none.
-func (c *Contract) serve(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object, address *v1beta2.IPAddress) (err error) {
-	if address == nil {
-		if address, err = c.notShown(ctx, claim); err != nil {
-			return err
-		}
+// serve brings a claim to its address.
+func (c *Contract) serve(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object) error {
+	address, err := c.addressOf(ctx, claim, false)
+	if err != nil {
+		return err
 	}
 	switch {
 	case address == nil && c.hasMoved(claim):
@@ -73,12 +67,12 @@ func (c *Contract) serve(ctx context.Context, claim *v1beta2.IPAddressClaim, poo
 	if claim, err = c.mark(ctx, claim, address, c.Says(address)); err != nil {
 		return err
 	}
-	if claim.Status.AddressRef.Name != address.Name || c.unmarked(address) { // The claim was not told, or by another program.
+	if claim.Status.AddressRef.Name != address.Name || c.Unmarked(address) { // The claim was not told, or by another program.
 		if err := c.Provider.Confirm(ctx, claim, pool, address); err != nil {
 			return c.wait(ctx, claim, err)
 		}
 	}
-	if address, err = c.adopt(ctx, claim, pool, address); err != nil {
+	if err := c.adopt(ctx, claim, pool, address); err != nil {
 		return err
 	}
 	return c.tell(ctx, claim, address)
@@ -97,11 +91,6 @@ func (c *Contract) hasMoved(claim *v1beta2.IPAddressClaim) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.moved[claim.UID]
-}
-
-// unmarked reports whether another program has allocated an IPAddress, and it was not confirmed yet.
-func (c *Contract) unmarked(address *v1beta2.IPAddress) bool {
-	return c.Unmarked != nil && c.Unmarked(address)
 }
 
 // allocate creates the IPAddress of a claim.
@@ -198,13 +187,16 @@ func (c *Contract) create(ctx context.Context, claim *v1beta2.IPAddressClaim, po
 	// Logged before it is sent, for somebody who later must find out what this process may have allocated: an answer can be lost.
 	ref := claim.Spec.PoolRef
 	klog.FromContext(ctx).Info("Allocating an address", "claim", klog.KObj(claim), "address", a.Address, "kind", ref.Kind, "pool", ref.Name)
+	prefix := int32(a.Prefix) // at most 128
+	o := &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: claim.Name}, Spec: v1beta2.IPAddressSpec{
+		ClaimRef: v1beta2.IPAddressClaimReference{Name: claim.Name}, PoolRef: ref, Address: a.Address.String(), Prefix: &prefix, Gateway: a.Gateway}}
+	c.belong(o, claim, pool)
 	c.expect(claim, time.Time{}) // The watch may show it before the answer comes.
-	stored := &v1beta2.IPAddress{}
-	err := c.Term.API.Create(ctx, runner.IPAddresses, c.addressFor(claim, pool, a), stored)
+	err := c.Term.API.Create(ctx, runner.IPAddresses, o, nil)
 	switch {
 	case err == nil:
 		c.took(claim)
-		return c.tell(ctx, claim, stored)
+		return c.tell(ctx, claim, o)
 	case !writes.Answered(err):
 		c.expect(claim, time.Now().Add(c.Term.Unanswered()))
 		return fmt.Errorf("create the IPAddress: %w", err)
@@ -235,138 +227,86 @@ func (c *Contract) took(claim *v1beta2.IPAddressClaim) {
 	}
 }
 
-// notShown returns the IPAddress that a create of this process has made, or whatever else has its name, although the watch does not show it. As long as the
-// create can still be carried out, the error says so. Without such a create it returns nil.
-func (c *Contract) notShown(ctx context.Context, claim *v1beta2.IPAddressClaim) (*v1beta2.IPAddress, error) {
+// addressOf returns the IPAddress of a claim's name as the watch shows it; nil if there is none. After a create that the watch does not show, and before it says live that
+// there is none, it is read from etcd, when nothing can be created any more.
+func (c *Contract) addressOf(ctx context.Context, claim *v1beta2.IPAddressClaim, live bool) (*v1beta2.IPAddress, error) {
+	shown, ok := c.Addresses.Get(claim.Namespace, claim.Name)
 	c.mu.Lock()
-	_, creating := c.creating[claim.UID]
+	until, creating := c.creating[claim.UID]
 	c.mu.Unlock()
-	if !creating {
-		return nil, nil
-	}
-	return c.stored(ctx, claim)
-}
-
-// stored reads the IPAddress of a claim's name from etcd, after the time in which a create of this process can still be carried out; nil if there is none.
-func (c *Contract) stored(ctx context.Context, claim *v1beta2.IPAddressClaim) (*v1beta2.IPAddress, error) {
-	c.mu.Lock()
-	rest := time.Until(c.creating[claim.UID])
-	c.mu.Unlock()
-	if rest > 0 {
+	switch rest := time.Until(until); {
+	case creating && rest > 0: // Also while the watch shows one: it may be gone before the create is carried out.
 		return nil, writes.Later(rest)
+	case !creating && (ok || !live):
+		return shown, nil
 	}
 	found := &v1beta2.IPAddress{}
-	switch err := c.Term.API.Get(ctx, runner.IPAddresses, NameOf(claim), found); {
-	case err == nil:
+	err := c.Term.API.Get(ctx, runner.IPAddresses, NameOf(claim), found)
+	switch {
+	case err == nil && !ok:
 		return found, nil
-	case !writes.NotThere(err):
+	case err != nil && !writes.NotThere(err):
 		return nil, fmt.Errorf("find out whether the IPAddress exists: %w", err)
+	case err != nil:
+		found = nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.creating, claim.UID)
-	return nil, nil
+	return found, nil
 }
 
-// addressFor returns the IPAddress of a claim.
-func (c *Contract) addressFor(claim *v1beta2.IPAddressClaim, pool metav1.Object, a Allocation) *v1beta2.IPAddress {
-	prefix := int32(a.Prefix) // at most 128
-	o := &v1beta2.IPAddress{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: claim.Name, Namespace: claim.Namespace,
-			Finalizers:      []string{v1beta2.FinalizerProtectAddress},
-			Annotations:     carried(claim, append([]string{AnnotationOwner}, c.Carries...)),
-			OwnerReferences: []metav1.OwnerReference{c.owner(claim, true), c.poolOwner(claim, pool)},
-		},
-		Spec: v1beta2.IPAddressSpec{
-			ClaimRef: v1beta2.IPAddressClaimReference{Name: claim.Name}, PoolRef: claim.Spec.PoolRef,
-			Address: a.Address.String(), Prefix: &prefix, Gateway: a.Gateway,
-		},
+// belong makes an IPAddress what that of a claim is, besides its spec: finalizer, owners, label and annotations. pool may be nil.
+func (c *Contract) belong(o *v1beta2.IPAddress, claim *v1beta2.IPAddressClaim, pool metav1.Object) {
+	if !has(o, v1beta2.FinalizerProtectAddress) {
+		o.Finalizers = append(o.Finalizers, v1beta2.FinalizerProtectAddress)
 	}
-	if name, ok := claim.Labels[v1beta2.LabelClusterName]; ok {
-		o.Labels = map[string]string{v1beta2.LabelClusterName: name}
-	}
-	return o
-}
-
-func (c *Contract) owner(claim *v1beta2.IPAddressClaim, controller bool) metav1.OwnerReference {
-	yes := true
-	version, _ := c.Term.Served(runner.IPAddressClaims)
-	return metav1.OwnerReference{
-		APIVersion: version, Kind: v1beta2.KindIPAddressClaim, Name: claim.Name, UID: claim.UID, Controller: &controller, BlockOwnerDeletion: &yes,
-	}
-}
-
-func (c *Contract) poolOwner(claim *v1beta2.IPAddressClaim, pool metav1.Object) metav1.OwnerReference {
 	yes, no, ref := true, false, claim.Spec.PoolRef
-	return metav1.OwnerReference{
-		APIVersion: ref.APIGroup + "/" + c.PoolVersion, Kind: ref.Kind, Name: pool.GetName(), UID: pool.GetUID(), Controller: &no, BlockOwnerDeletion: &yes,
-	}
-}
-
-// adopt gives an existing IPAddress of a claim its finalizer, owners, label and annotations, and returns it as it is stored. That comes after it is confirmed that
-// it is the claim's: they say whose it is. Its spec is never changed. While it is being deleted, no finalizer can be added, and the claim keeps it as it is.
-func (c *Contract) adopt(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object, address *v1beta2.IPAddress) (*v1beta2.IPAddress, error) {
-	if address.DeletionTimestamp != nil {
-		return address, nil
-	}
-	metadata := map[string]any{}
-	if !has(address, v1beta2.FinalizerProtectAddress) {
-		metadata["finalizers"] = append(slices.Clone(address.Finalizers), v1beta2.FinalizerProtectAddress)
-	}
-	if owners, differ := c.owners(claim, pool, address); differ {
-		metadata["ownerReferences"] = owners
-	}
-	if name, ok := claim.Labels[v1beta2.LabelClusterName]; ok && address.Labels[v1beta2.LabelClusterName] != name {
-		metadata["labels"] = map[string]any{v1beta2.LabelClusterName: name}
-	}
-	keys := append([]string{AnnotationOwner}, c.Carries...)
-	if differ := differences(address, carried(claim, keys), keys); len(differ) > 0 {
-		metadata["annotations"] = differ
-	}
-	if len(metadata) == 0 {
-		return address, nil
-	}
-	stored := &v1beta2.IPAddress{}
-	patch := runner.MergePatchOfVersion(address, map[string]any{"metadata": metadata})
-	return stored, Refused(c.Term.API.Patch(ctx, runner.IPAddresses, NameOf(address), patch, stored), "adopt the IPAddress")
-}
-
-// owners returns the owners that an IPAddress of the claim is to have, and whether they differ from those it has. An IPAddress has one
-// controller at most, so the claim is not its controller if another object is.
-func (c *Contract) owners(claim *v1beta2.IPAddressClaim, pool metav1.Object, o *v1beta2.IPAddress) (owners []metav1.OwnerReference, differ bool) {
-	other := slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool {
-		return r.Controller != nil && *r.Controller && (r.Kind != v1beta2.KindIPAddressClaim || r.Name != claim.Name)
-	})
-	wanted := []metav1.OwnerReference{c.owner(claim, !other)}
+	version, _ := c.Term.Served(runner.IPAddressClaims)
+	owners := []metav1.OwnerReference{{APIVersion: version, Kind: v1beta2.KindIPAddressClaim, Name: claim.Name, UID: claim.UID, Controller: &yes, BlockOwnerDeletion: &yes}}
 	if pool != nil && pool.GetDeletionTimestamp() == nil {
-		wanted = append(wanted, c.poolOwner(claim, pool))
+		owners = append(owners, metav1.OwnerReference{
+			APIVersion: ref.APIGroup + "/" + c.PoolVersion, Kind: ref.Kind, Name: ref.Name, UID: pool.GetUID(), Controller: &no, BlockOwnerDeletion: &yes})
 	}
-	owners = slices.Clone(o.OwnerReferences)
-	for _, w := range wanted {
-		i := slices.IndexFunc(owners, func(r metav1.OwnerReference) bool { return r.Kind == w.Kind && r.Name == w.Name })
+	for _, owner := range owners {
+		i := slices.IndexFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Kind == owner.Kind && r.Name == owner.Name })
 		switch {
 		case i < 0:
-			owners, differ = append(owners, w), true
-		case owners[i].UID != w.UID:
-			owners[i], differ = w, true
+			o.OwnerReferences = append(o.OwnerReferences, owner)
+		case o.OwnerReferences[i].UID != owner.UID:
+			o.OwnerReferences[i] = owner
 		}
 	}
-	return owners, differ
+	if name, ok := claim.Labels[v1beta2.LabelClusterName]; ok {
+		metav1.SetMetaDataLabel(&o.ObjectMeta, v1beta2.LabelClusterName, name)
+	}
+	for _, key := range append([]string{AnnotationOwner}, c.Carries...) {
+		if value, ok := claim.Annotations[key]; ok {
+			metav1.SetMetaDataAnnotation(&o.ObjectMeta, key, value)
+		} else {
+			delete(o.Annotations, key)
+		}
+	}
+}
+
+// adopt makes an existing IPAddress that of a claim. That comes after it is confirmed: its annotations say whose it is. While it is being deleted, no
+// finalizer can be added, and the claim keeps it as it is.
+func (c *Contract) adopt(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object, address *v1beta2.IPAddress) error {
+	wanted := address.DeepCopy()
+	c.belong(wanted, claim, pool)
+	if address.DeletionTimestamp != nil || equality.Semantic.DeepEqual(wanted.ObjectMeta, address.ObjectMeta) {
+		return nil
+	}
+	patch := runner.MergePatchOfVersion(address, map[string]any{"metadata": map[string]any{"finalizers": wanted.Finalizers, "ownerReferences": wanted.OwnerReferences,
+		"labels": wanted.Labels, "annotations": differences(address, wanted.Annotations, c.Carries)}})
+	return Refused(c.Term.API.Patch(ctx, runner.IPAddresses, NameOf(address), patch, nil), "adopt the IPAddress")
 }
 
 // obstructed says what the IPAddress is that has the name of a claim and is not the claim's, and what to do.
 func obstructed(claim *v1beta2.IPAddressClaim, by *v1beta2.IPAddress) string {
-	of := by.Spec.PoolRef.Kind + " " + by.Spec.PoolRef.Name
-	if group := by.Spec.PoolRef.APIGroup; group != v1beta2.GroupName {
-		of += " of " + group
-	}
-	if by.Spec.ClaimRef.Name != claim.Name {
-		return fmt.Sprintf("The IPAddress of the same name belongs to the claim %s and to %s. Delete it if no machine uses it, or give this claim another name.",
-			by.Spec.ClaimRef.Name, of)
-	}
-	return fmt.Sprintf("The IPAddress of the same name has an address of %s, and this claim asks for one of %s %s. "+
-		"Delete the IPAddress if no machine uses it. Otherwise delete this claim, and create it for %s.", of, claim.Spec.PoolRef.Kind, claim.Spec.PoolRef.Name, of)
+	return fmt.Sprintf("The IPAddress of the same name has an address of %s %s for the claim %s, and this claim asks for one of %s %s. "+
+		"Delete the IPAddress if no machine uses it. Otherwise give this claim another name.",
+		by.Spec.PoolRef.Kind, by.Spec.PoolRef.Name, by.Spec.ClaimRef.Name, claim.Spec.PoolRef.Kind, claim.Spec.PoolRef.Name)
 }
 
 // has reports whether an object has a finalizer.

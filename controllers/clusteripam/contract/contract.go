@@ -59,7 +59,7 @@ type Waits struct {
 
 func (w Waits) Error() string { return w.Message }
 
-// Config is the input of New. What may be missing says so.
+// Config is the input of New.
 type Config struct {
 	Term     *runner.Term
 	Provider Provider
@@ -70,7 +70,6 @@ type Config struct {
 	// Says returns the annotations of Carries that follow from an IPAddress alone.
 	Says func(address *v1beta2.IPAddress) map[string]string
 	// Unmarked reports whether another program has allocated an IPAddress, so that it is confirmed although its claim was told, and before it is released.
-	// It may be nil.
 	Unmarked func(address *v1beta2.IPAddress) bool
 	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter of the claims that are worked on. Empty: all are.
 	WatchFilter string

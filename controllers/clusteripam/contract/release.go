@@ -30,7 +30,7 @@ func (c *Contract) release(ctx context.Context, claim *v1beta2.IPAddressClaim, p
 	if err := c.Provider.MayRelease(claim, pool); err != nil {
 		return c.wait(ctx, claim, err)
 	}
-	address, err := c.last(ctx, claim)
+	address, err := c.addressOf(ctx, claim, true)
 	switch {
 	case err != nil:
 		return err
@@ -43,23 +43,12 @@ func (c *Contract) release(ctx context.Context, claim *v1beta2.IPAddressClaim, p
 	if claim, err = c.mark(ctx, claim, address, c.Says(address)); err != nil { // Afterwards nothing says what it was.
 		return err
 	}
-	if c.unmarked(address) {
+	if c.Unmarked(address) {
 		if err := c.Provider.Confirm(ctx, claim, pool, address); err != nil {
 			return c.wait(ctx, claim, err)
 		}
 	}
 	return c.wait(ctx, claim, c.end(ctx, address))
-}
-
-// last returns the IPAddress that a claim still has; nil if there is none, and none can be created any more.
-func (c *Contract) last(ctx context.Context, claim *v1beta2.IPAddressClaim) (*v1beta2.IPAddress, error) {
-	c.mu.Lock()
-	_, creating := c.creating[claim.UID] // What the watch shows may be gone before that is carried out.
-	c.mu.Unlock()
-	if shown, ok := c.Addresses.Get(claim.Namespace, claim.Name); ok && !creating {
-		return shown, nil
-	}
-	return c.stored(ctx, claim)
 }
 
 // end removes the finalizer of an IPAddress and deletes it. Its end, which the watch shows, queues its claim; until then the error says that it waits.
@@ -157,19 +146,20 @@ const lookAgain = 10 * time.Second
 // the finalizer counted: the API server looks once, and then deletes later versions, too. What it has is given back as release does it. Without an error nothing is left.
 func (c *Contract) leave(ctx context.Context, claim *v1beta2.IPAddressClaim) error {
 	pool, ours := c.Provider.Pool(claim)
-	early := claim.DeletionTimestamp == nil && has(claim, v1beta2.FinalizerReleaseAddress) && !GoingAway(claim) && c.chosen(claim)
-	switch {
-	case !ours:
-		return nil
-	case !early:
-		return c.untilShown(ctx, claim)
-	case c.paused(claim, pool) || GoingAway(pool):
+	early := ours && claim.DeletionTimestamp == nil && has(claim, v1beta2.FinalizerReleaseAddress) && !GoingAway(claim) && c.chosen(claim)
+	if early && (c.paused(claim, pool) || GoingAway(pool)) {
 		return writes.Later(lookAgain)
 	}
-	address, err := c.last(ctx, claim)
+	address, err := c.addressOf(ctx, claim, early)
+	_, shown := c.Addresses.Get(claim.Namespace, claim.Name)
 	switch {
 	case err != nil:
 		return err
+	case !early: // An IPAddress that exists holds its address by itself, once the watch shows it.
+		if address != nil && !shown {
+			return writes.Later(time.Second)
+		}
+		return nil
 	case address != nil && made(claim, address):
 		err = c.end(ctx, address)
 	default:
@@ -177,15 +167,6 @@ func (c *Contract) leave(ctx context.Context, claim *v1beta2.IPAddressClaim) err
 	}
 	if w, ok := errors.AsType[Waits](err); ok { // There is no claim to tell.
 		return writes.Later(cmp.Or(w.Again, lookAgain))
-	}
-	return err
-}
-
-// untilShown waits until the watch shows the IPAddress that a create of this process has made for a claim that is gone: then it holds its address by itself.
-func (c *Contract) untilShown(ctx context.Context, claim *v1beta2.IPAddressClaim) error {
-	address, err := c.notShown(ctx, claim)
-	if _, shown := c.Addresses.Get(claim.Namespace, claim.Name); err == nil && address != nil && !shown {
-		return writes.Later(time.Second)
 	}
 	return err
 }

@@ -27,7 +27,6 @@ type allocator struct {
 	pools map[runner.Key]*pool
 	// wants reports whether nothing about a claim itself forbids to give it a block.
 	wants func(*claim) bool
-	holds int // numbers the holds of claims
 	// changed are the claims and pools to look at again.
 	changed map[runner.Key]bool
 }
@@ -47,7 +46,7 @@ type pool struct {
 	reported time.Time
 }
 
-// holders are those that hold one block.
+// holders are those that hold one block, in the order in which they came.
 type holders struct {
 	claims    []*claim
 	addresses []*address
@@ -58,8 +57,6 @@ type claim struct {
 	object *v1beta2.IPAddressClaim
 	pool   *pool
 	block  netip.Prefix // that it holds; not valid if it has none
-	hold   int          // number of its hold: earlier ones are smaller
-	said   netip.Prefix // what its annotation says
 	passed bool         // it has an IPAddress, or one may have been created
 }
 
@@ -186,24 +183,23 @@ func (a *allocator) setClaim(o *v1beta2.IPAddressClaim) {
 	p := a.pool(key)
 	c, known := p.claims[o.UID]
 	if !known {
-		c = &claim{pool: p}
+		c = &claim{object: &v1beta2.IPAddressClaim{}, pool: p}
 		p.claims[o.UID] = c
 		a.touch(p.key) // Perhaps there is an IPAddress of its name.
 	}
+	before, said := blockSaid(c.object), blockSaid(o)
 	c.object = o
 	a.move(p, o)
-	said := blockSaid(o)
 	switch own := p.addresses[contract.NameOf(o)]; {
 	case own != nil && own.block.IsValid() && contract.Owns(o, own.object):
 		c.passed = true
 		a.hold(c, own.block)
 	case c.passed: // It keeps what its IPAddress may say.
-	case said != c.said:
+	case said != before:
 		a.hold(c, said)
 	case o.DeletionTimestamp != nil && !said.IsValid(): // Nobody knows what was reserved for it.
 		a.hold(c, said)
 	}
-	c.said = said
 	a.wait(c)
 }
 
@@ -311,8 +307,6 @@ func (a *allocator) hold(c *claim, block netip.Prefix) {
 		return
 	}
 	if c.block = block; block.IsValid() {
-		a.holds++
-		c.hold = a.holds
 		v := p.holders.Insert(block)
 		v.claims = append(v.claims, c)
 		p.usage.Use(block)
@@ -339,7 +333,7 @@ func (a *allocator) wake(p *pool, block netip.Prefix) {
 // want returns what a claim holds. A claim that holds nothing is given the next block, unless others wait for longer. by says who else has an address of
 // the block; empty if it is the claim's alone.
 func (a *allocator) want(c *claim) (block netip.Prefix, by string) {
-	if !c.passed && !c.said.IsValid() && c.first() != "" { // Nobody knows of it yet, and so it gets another one.
+	if !c.passed && !blockSaid(c.object).IsValid() && c.first() != "" { // Nobody knows of it yet, and so it gets another one.
 		a.hold(c, netip.Prefix{})
 	}
 	a.wait(c)
@@ -347,7 +341,7 @@ func (a *allocator) want(c *claim) (block netip.Prefix, by string) {
 	return c.block, c.first()
 }
 
-// first names one who has an address of the claim's block with more right: an IPAddress, or a claim that had it before.
+// first names one who has an address of the claim's block with more right: an IPAddress, or a claim that had it before or has a wider block.
 func (c *claim) first() (by string) {
 	if !c.block.IsValid() {
 		return ""
@@ -356,10 +350,12 @@ func (c *claim) first() (by string) {
 		return "IPAddress " + contract.NameOf(all[0].object).String()
 	}
 	for v := range c.pool.holders.Values(c.block) {
-		for _, o := range v.claims {
-			if o.hold < c.hold && o.object.UID != c.object.UID {
-				return "IPAddressClaim " + contract.NameOf(o.object).String()
-			}
+		switch {
+		case len(v.claims) == 0:
+		case v.claims[0] == c:
+			return ""
+		default:
+			return "IPAddressClaim " + contract.NameOf(v.claims[0].object).String()
 		}
 	}
 	return ""

@@ -85,6 +85,7 @@ func newLogic(t *runner.Term, namespace, watchFilter string) *logic {
 			}
 			return nil
 		},
+		Unmarked:   func(*v1beta2.IPAddress) bool { return false },
 		ClaimShown: func(_, now *v1beta2.IPAddressClaim) { l.change(func(a *allocator) { a.setClaim(now) }) },
 		ClaimGone:  func(last *v1beta2.IPAddressClaim) { l.change(func(a *allocator) { a.claimGone(last) }) },
 		AddressShown: func(before, now *v1beta2.IPAddress) {
@@ -203,7 +204,7 @@ func (l *logic) Confirm(_ context.Context, _ *v1beta2.IPAddressClaim, _ metav1.O
 func (l *logic) MayRelease(claim *v1beta2.IPAddressClaim, _ metav1.Object) error {
 	var grace time.Duration
 	l.change(func(a *allocator) {
-		if c := a.claim(claim); c != nil && (claim.Status.AddressRef.Name != "" || c.said.IsValid()) {
+		if c := a.claim(claim); c != nil && (claim.Status.AddressRef.Name != "" || blockSaid(claim).IsValid()) {
 			grace = c.pool.grace()
 		}
 	})

@@ -460,7 +460,7 @@ func TestAnIPAddressIsInTheWay(t *testing.T) {
 		s.pool("q", "{addresses: [10.0.1.10-10.0.1.20], prefix: 24}")
 		s.address("a", "10.0.0.15", ", finalizers: [ipam.cluster.x-k8s.io/ProtectAddress]")
 		s.claim("a", "q")
-		s.says("a", v1beta2.ReasonAllocationFailed, "has an address of InClusterIPPool p, and this claim asks for one of InClusterIPPool q. Delete the IPAddress if no machine uses it.")
+		s.says("a", v1beta2.ReasonAllocationFailed, "has an address of InClusterIPPool p for the claim a, and this claim asks for one of InClusterIPPool q. Delete the IPAddress if no machine uses it.")
 		s.poolSays("Ready", "AddressesAvailable", "IPAddresses without an IPAddressClaim: 1 (n/a).")
 		s.delete(runner.IPAddresses, "a")
 		s.has("a=10.0.1.10")
