@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/addresses"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/contract"
@@ -115,8 +116,9 @@ func (a *allocator) changes(p *pool) {
 // setPool notes a pool as it is stored; nil for one that is gone.
 func (a *allocator) setPool(key runner.Key, o *object) {
 	p := a.pool(key)
+	before := p.object
 	p.moves = p.moves && o != nil && !o.moved()
-	if before := p.object; before != nil && o != nil && reflect.DeepEqual(before.spec, o.spec) {
+	if before != nil && o != nil && reflect.DeepEqual(before.spec, o.spec) {
 		o.compiled, o.invalid = before.compiled, before.invalid
 		p.object = o
 	} else {
@@ -127,7 +129,20 @@ func (a *allocator) setPool(key runner.Key, o *object) {
 		p.usage.SetPool(p.compiled())
 		a.touchOverlapping(p)
 	}
+	if !o.alike(before) {
+		a.touchClaims(p)
+	}
 	a.changes(p)
+}
+
+// touchClaims looks again at the claims of p, and at those of its IPAddresses.
+func (a *allocator) touchClaims(p *pool) {
+	for _, c := range p.claims {
+		a.touchClaim(c)
+	}
+	for name := range p.addresses {
+		a.touch(runner.Key{Kind: runner.IPAddressClaims, Namespace: name.Namespace, Name: name.Name})
+	}
 }
 
 func (p *pool) compiled() *addresses.Pool {
@@ -136,6 +151,8 @@ func (p *pool) compiled() *addresses.Pool {
 	}
 	return p.object.compiled
 }
+
+func (p *pool) counts() v1alpha2.PoolUsage { return v1alpha2.PoolUsage(p.usage.Counts()) }
 
 // touchOverlapping looks again at the pools that have addresses of p.
 func (a *allocator) touchOverlapping(p *pool) {

@@ -1,6 +1,7 @@
 package incluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -50,26 +51,23 @@ func New(cfg Config) (*runner.Controller, error) {
 type logic struct {
 	*contract.Contract
 	term *runner.Term
-	// read returns a pool as the watch has shown it last; nil if it does not exist.
-	read map[*runner.Kind]func(namespace, name string) *object
+	// namespaced: Global pools are left alone.
+	namespaced bool
 
 	mu        sync.Mutex // guards what follows
 	allocator *allocator
 }
 
 func newLogic(t *runner.Term, namespace, watchFilter string) *logic {
-	l := &logic{term: t, read: map[*runner.Kind]func(namespace, name string) *object{}}
-	l.allocator = newAllocator(func(c *claim) bool {
-		pool, _ := l.Pool(c.object)
-		return l.Wants(c.object, pool)
-	})
+	l := &logic{term: t, namespaced: namespace != ""}
+	l.allocator = newAllocator(func(c *claim) bool { return l.Wants(c.object, c.pool.object.meta) })
 	readPools(l, runner.InClusterIPPools, func(o *v1alpha2.InClusterIPPool) *object {
 		return ofAddresses(v1alpha2.KindInClusterIPPool, o, &o.Spec, o.Status)
 	})
 	readPools(l, runner.InClusterPrefixPools, func(o *v1alpha2.InClusterPrefixPool) *object {
 		return ofPrefixes(v1alpha2.KindInClusterPrefixPool, o, &o.Spec, o.Status)
 	})
-	if namespace == "" {
+	if !l.namespaced {
 		readPools(l, runner.GlobalInClusterIPPools, func(o *v1alpha2.GlobalInClusterIPPool) *object {
 			return ofAddresses(v1alpha2.KindGlobalInClusterIPPool, o, &o.Spec, o.Status)
 		})
@@ -101,26 +99,13 @@ func newLogic(t *runner.Term, namespace, watchFilter string) *logic {
 
 // readPools has the pools of a kind read.
 func readPools[T any, P runner.Pointer[T]](l *logic, kind *runner.Kind, view func(P) *object) {
-	lister := runner.Read(l.term, kind, func(before, now P) {
-		var was, is *object
-		key := runner.Key{}
-		if before != nil {
-			was, key = view(before), runner.KeyOf(kind, before)
-		}
+	runner.Read(l.term, kind, func(before, now P) {
+		var o *object
 		if now != nil {
-			is, key = view(now), runner.KeyOf(kind, now)
+			o = view(now)
 		}
-		l.change(func(a *allocator) { a.setPool(key, is) })
-		if !is.alike(was) {
-			l.QueuePool(kind.Name, key.Namespace, key.Name)
-		}
+		l.change(func(a *allocator) { a.setPool(runner.KeyOf(kind, cmp.Or(now, before)), o) })
 	})
-	l.read[kind] = func(namespace, name string) *object {
-		if o, ok := lister.Get(namespace, name); ok {
-			return view(o)
-		}
-		return nil
-	}
 }
 
 // change changes the allocator, and queues what has to be looked at again.
@@ -145,13 +130,15 @@ func (l *logic) Reconcile(ctx context.Context, key runner.Key) error {
 // Pool implements contract.Provider.
 func (l *logic) Pool(claim *v1beta2.IPAddressClaim) (pool metav1.Object, ours bool) {
 	key, ours := poolOf(claim.Spec.PoolRef, claim.Namespace)
-	if !ours || l.read[key.Kind] == nil {
+	if !ours || l.namespaced && key.Namespace == "" {
 		return nil, false
 	}
-	if o := l.read[key.Kind](key.Namespace, key.Name); o != nil {
-		return o.meta, true
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p := l.allocator.pools[key]; p != nil && p.object != nil {
+		pool = p.object.meta
 	}
-	return nil, true
+	return pool, true
 }
 
 // Allocate implements contract.Provider: it reserves a block, and gives it to a claim that says it.

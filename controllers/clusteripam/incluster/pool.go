@@ -45,7 +45,7 @@ type object struct {
 	status v1alpha2.InClusterIPPoolStatus
 	// invalid is why nothing is allocated from it; compiled is nil then. Both are set by compile.
 	compiled *addresses.Pool
-	invalid  string
+	invalid  error
 }
 
 // spec is the spec of a pool of either sort.
@@ -57,18 +57,10 @@ type spec struct {
 }
 
 func (o *object) compile() {
-	var err error
-	switch {
-	case o.spec.grace < 0:
-		o.invalid = "spec.addressReuseGracePeriodSeconds is negative. Write 0 or more"
-		return
-	case o.kind.prefixes:
-		o.compiled, err = addresses.CompilePrefixes(o.spec.prefixes)
-	default:
-		o.compiled, err = addresses.Compile(o.spec.addresses)
-	}
-	if err != nil {
-		o.invalid = err.Error()
+	if o.kind.prefixes {
+		o.compiled, o.invalid = addresses.CompilePrefixes(o.spec.prefixes)
+	} else {
+		o.compiled, o.invalid = addresses.Compile(o.spec.addresses)
 	}
 }
 

@@ -46,13 +46,13 @@ const atMost = 5
 // state says whether a pool gives addresses: the reason of its condition, and if it has none for the next claim, the end of a sentence about it. gives is whether a
 // claim that holds one gets it.
 func (p *pool) state() (reason, text string, gives bool) {
-	switch o, n := p.object, p.usage.Counts(); {
+	switch o, n := p.object, p.counts(); {
 	case o == nil:
 		return "", " does not exist. Create it, or correct spec.poolRef.", false
 	case o.meta.GetDeletionTimestamp() != nil:
 		return reasonTerminating, " is being deleted, and goes with its last IPAddress: delete its IPAddressClaims. Name another pool in spec.poolRef of new ones.", false
 	case o.compiled == nil:
-		return reasonInvalid, " is not valid: " + o.invalid + ". IPAddresses that exist stay as they are.", false
+		return reasonInvalid, " is not valid: " + o.invalid.Error() + ". IPAddresses that exist stay as they are.", false
 	case o.copiedFrom() != "":
 		return reasonCopied, fmt.Sprintf(" was copied from another cluster, where its UID is %s. Two clusters must not allocate from it. "+
 			"If the other one does not any more, and IPAddresses and IPAddressClaims were moved here, remove the annotation %s of the pool.", o.copiedFrom(), AnnotationPoolUID), false
@@ -145,7 +145,7 @@ func (p *pool) metadata() map[string]any {
 	switch {
 	case !goes && !protected:
 		metadata["finalizers"] = append(slices.Clone(finalizers), v1beta2.FinalizerProtectPool)
-	case goes && protected && p.usage.Counts().Used == 0: // No IPAddress of it exists or may be created.
+	case goes && protected && p.counts().Used == 0: // No IPAddress of it exists or may be created.
 		metadata["finalizers"] = slices.DeleteFunc(slices.Clone(finalizers), func(f string) bool { return f == v1beta2.FinalizerProtectPool })
 	}
 	switch {
@@ -212,8 +212,8 @@ func (l *logic) report(p *pool) (status v1alpha2.InClusterIPPoolStatus, warnings
 	if conflicted.Status == metav1.ConditionTrue || contract.Find(p.object.status.Conditions, conflicted.Type) != nil {
 		conditions = append(conditions, conflicted)
 	}
-	n := p.usage.Counts()
-	status = v1alpha2.InClusterIPPoolStatus{Conditions: p.object.status.Conditions, IPAddresses: &v1alpha2.PoolUsage{Total: n.Total, Free: n.Free, Used: n.Used, OutOfRange: n.OutOfRange}}
+	usage := p.counts()
+	status = v1alpha2.InClusterIPPoolStatus{Conditions: p.object.status.Conditions, IPAddresses: &usage}
 	for _, c := range conditions {
 		c.ObservedGeneration, c.Message = p.object.meta.GetGeneration(), text.Cut(c.Message, text.MaxCondition)
 		if before := contract.Find(status.Conditions, c.Type); before == nil || !contract.Same(*before, c) {
