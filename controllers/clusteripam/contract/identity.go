@@ -82,23 +82,17 @@ type Cluster struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
-		Paused *bool `json:"paused"`
+		Paused bool `json:"paused"`
 	} `json:"spec"`
 }
 
 // Paused reports whether the cluster is paused, by its spec or by the annotation.
-func (c *Cluster) Paused() bool {
-	return Paused(c) || c.Spec.Paused != nil && *c.Spec.Paused
-}
+func (c *Cluster) Paused() bool { return Paused(c) || c.Spec.Paused }
 
 // DeepCopyObject implements runtime.Object.
 func (c *Cluster) DeepCopyObject() runtime.Object {
 	to := *c
 	c.DeepCopyInto(&to.ObjectMeta)
-	if c.Spec.Paused != nil {
-		paused := *c.Spec.Paused
-		to.Spec.Paused = &paused
-	}
 	return &to
 }
 

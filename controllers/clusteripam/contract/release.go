@@ -92,28 +92,22 @@ func (c *Contract) removeFinalizer(ctx context.Context, kind *runner.Kind, objec
 // letGoOfOrphan lets an IPAddress go that is being deleted and whose claim is gone. One that is not being deleted stays: its machine may use it. shown is the claim
 // of its name; both may be nil.
 func (c *Contract) letGoOfOrphan(ctx context.Context, shown *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) error {
-	if address == nil || !keepsInDeletion(address) || shown != nil && Owns(shown, address) {
+	if address == nil || address.DeletionTimestamp == nil || GoingAway(address) || shown != nil && Owns(shown, address) {
 		return nil
 	}
 	claim := &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: address.Namespace, Name: address.Name}}
 	claim.Spec.PoolRef = address.Spec.PoolRef
-	if pool, ours := c.Provider.Pool(claim); !ours || c.paused(claim, pool) || GoingAway(pool) {
+	if pool, ours := c.Provider.Pool(claim); !ours || !has(address, v1beta2.FinalizerProtectAddress) || c.paused(claim, pool) || GoingAway(pool) {
 		return nil
 	}
 	live := &v1beta2.IPAddressClaim{}
-	err := c.Term.API.Get(ctx, runner.IPAddressClaims, NameOf(address), live)
-	if err == nil && Owns(live, address) {
+	switch err := c.Term.API.Get(ctx, runner.IPAddressClaims, NameOf(address), live); {
+	case err == nil && Owns(live, address):
 		return nil // The watch will show it.
-	}
-	if !isGone(err) {
+	case !isGone(err):
 		return fmt.Errorf("find out whether the claim of a deleted IPAddress exists: %w", err)
 	}
 	return c.removeFinalizer(ctx, runner.IPAddresses, address, v1beta2.FinalizerProtectAddress)
-}
-
-// keepsInDeletion reports whether only our finalizer keeps an IPAddress that is being deleted here.
-func keepsInDeletion(address *v1beta2.IPAddress) bool {
-	return address.DeletionTimestamp != nil && !GoingAway(address) && has(address, v1beta2.FinalizerProtectAddress)
 }
 
 // depart ends what claims of a name have left that are gone. Without an error nothing is left.

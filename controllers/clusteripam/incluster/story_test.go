@@ -31,6 +31,7 @@ type story struct {
 	fault   func(verb string, kind *runner.Kind, name string) contracttest.Fault
 	mu      sync.Mutex
 	events  []string
+	lag     time.Duration // of the watch
 }
 
 // tell runs a story.
@@ -46,12 +47,23 @@ func tell(t *testing.T, how func(s *story)) {
 
 func (s *story) run() {
 	s.process = contracttest.Start(s.Context(), s.Server, kindsRead, typeOf, func(t *runner.Term) runner.Logic { return newLogic(t, "", s.filter) },
-		contracttest.Options{Workers: 2, Unanswered: unanswered, Fault: s.fault, Event: func(about metav1.Object, kind *runner.Kind, reason, message string) {
+		contracttest.Options{Workers: 2, Unanswered: unanswered, Fault: s.fault, Lag: func() time.Duration {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.lag
+		}, Event: func(about metav1.Object, kind *runner.Kind, reason, message string) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.events = append(s.events, fmt.Sprintf("%v %s %s: %s", kind, about.GetName(), reason, message))
 		}})
 	s.rest()
+}
+
+// slow sets how long the watch takes to show the next changes.
+func (s *story) slow(lag time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lag = lag
 }
 
 // rest waits until nothing is left to do.
@@ -181,6 +193,22 @@ func TestAClaimIsRestoredBeforeItsIPAddress(t *testing.T) {
 		a, _ := contracttest.Read[v1beta2.IPAddress](s.Server, runner.IPAddresses, "n", "m1")
 		if a.Annotations[contract.AnnotationOwner] != "n/m1/before" {
 			s.Errorf("the IPAddress carries %v", a.Annotations)
+		}
+	})
+}
+
+// A claim is deleted before the watch shows the IPAddress that a backup has brought back. Both go.
+func TestDeletedBeforeTheWatchShowsItsIPAddress(t *testing.T) {
+	tell(t, func(s *story) {
+		s.claim("a", "p", `, annotations: {networking.x-k8s.io/infoblox-owner: n/a/before, networking.x-k8s.io/address: 10.0.0.12}`)
+		s.slow(20 * time.Second)
+		s.address("a", "10.0.0.12", ", finalizers: [ipam.cluster.x-k8s.io/ProtectAddress]")
+		s.slow(0)
+		s.delete(runner.IPAddressClaims, "a")
+		time.Sleep(20 * time.Second)
+		s.has()
+		if o := s.Get(runner.IPAddressClaims, "n", "a"); o != nil {
+			t.Errorf("the claim is there: %v", o)
 		}
 	})
 }
