@@ -32,20 +32,24 @@ func (c *Contract) Reconcile(ctx context.Context, name types.NamespacedName) err
 	switch pool, ours := c.Provider.Pool(claim); {
 	case !ours || !c.works(claim, pool):
 		return nil
-	case GoingAway(claim):
-		return c.wait(ctx, claim, movedAway("claim"))
-	case GoingAway(pool):
-		return c.wait(ctx, claim, movedAway("pool"))
+	case movedAway(claim, pool) != nil:
+		return c.wait(ctx, claim, movedAway(claim, pool))
 	case claim.DeletionTimestamp != nil:
 		return c.release(ctx, claim, pool)
-	case c.withoutCluster(claim) && (address != nil || claim.Status.AddressRef.Name != ""): // Perhaps it is paused.
-		return nil
 	case c.withoutCluster(claim):
-		return c.wait(ctx, claim, Waits{Reason: v1beta2.ReasonAllocationFailed,
-			Message: fmt.Sprintf("Cluster %s/%s does not exist. Create it, or correct spec.clusterName.", claim.Namespace, clusterOf(claim))})
+		return c.waitForCluster(ctx, claim, address)
 	default:
 		return c.serve(ctx, claim, pool)
 	}
+}
+
+// waitForCluster tells a claim without an address that its Cluster does not exist. One with an address is left alone: perhaps that Cluster is paused.
+func (c *Contract) waitForCluster(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) error {
+	if address != nil || claim.Status.AddressRef.Name != "" {
+		return nil
+	}
+	return c.wait(ctx, claim, Waits{Reason: v1beta2.ReasonAllocationFailed,
+		Message: fmt.Sprintf("Cluster %s/%s does not exist. Create it, or correct spec.clusterName.", claim.Namespace, clusterOf(claim))})
 }
 
 // serve brings a claim to its address.
@@ -55,14 +59,12 @@ func (c *Contract) serve(ctx context.Context, claim *v1beta2.IPAddressClaim, poo
 		return err
 	}
 	switch {
-	case address == nil && c.hasMoved(claim):
-		return nil
 	case address == nil:
 		return c.allocate(ctx, claim, pool)
 	case !Owns(claim, address):
 		return c.wait(ctx, claim, Waits{Reason: v1beta2.ReasonAllocationFailed, Message: obstructed(claim, address)})
 	case GoingAway(address):
-		return c.wait(ctx, claim, movedAway("IPAddress"))
+		return c.wait(ctx, claim, movedAway(address))
 	}
 	if claim, err = c.mark(ctx, claim, address, c.Says(address)); err != nil {
 		return err
@@ -78,23 +80,33 @@ func (c *Contract) serve(ctx context.Context, claim *v1beta2.IPAddressClaim, poo
 	return c.tell(ctx, claim, address)
 }
 
-// movedAway says that clusterctl has marked an object as copied to another cluster, and what to do if that is not so: a move that was interrupted and
-// repeated copies the mark, too.
-func movedAway(what string) Waits {
+// movedAway says which of the objects of a claim clusterctl has marked as copied to another cluster, and what to do if that is not so: a move that was interrupted and
+// repeated copies the mark, too. It is nil if there is none.
+func movedAway(objects ...metav1.Object) error {
+	i := slices.IndexFunc(objects, GoingAway)
+	if i < 0 {
+		return nil
+	}
+	what := "pool"
+	switch objects[i].(type) {
+	case *v1beta2.IPAddressClaim:
+		what = "claim"
+	case *v1beta2.IPAddress:
+		what = "IPAddress"
+	}
 	return Waits{Reason: ReasonMoved,
 		Message: fmt.Sprintf("The %s has the annotation %s: clusterctl has moved it to another cluster, so nothing is allocated or released here. If it belongs here, remove the annotation.",
 			what, AnnotationDeleteForMove)}
 }
 
-// hasMoved reports whether clusterctl has deleted the IPAddress of a claim because it is in another cluster by now.
-func (c *Contract) hasMoved(claim *v1beta2.IPAddressClaim) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.moved[claim.UID]
-}
-
-// allocate creates the IPAddress of a claim.
+// allocate creates the IPAddress of a claim, unless clusterctl has deleted it because it is in another cluster by now.
 func (c *Contract) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object) error {
+	c.mu.Lock()
+	moved := c.moved[claim.UID]
+	c.mu.Unlock()
+	if moved {
+		return nil
+	}
 	for range 2 {
 		given, unable := c.Provider.Allocate(ctx, claim, pool)
 		stored, err := c.mark(ctx, claim, nil, given.Annotations)

@@ -53,8 +53,8 @@ func (c *Contract) release(ctx context.Context, claim *v1beta2.IPAddressClaim, p
 
 // end removes the finalizer of an IPAddress and deletes it. Its end, which the watch shows, queues its claim; until then the error says that it waits.
 func (c *Contract) end(ctx context.Context, address *v1beta2.IPAddress) error {
-	if GoingAway(address) {
-		return movedAway("IPAddress")
+	if err := movedAway(address); err != nil {
+		return err
 	}
 	if err := c.removeFinalizer(ctx, runner.IPAddresses, address, v1beta2.FinalizerProtectAddress); err != nil {
 		return err
@@ -92,12 +92,12 @@ func (c *Contract) removeFinalizer(ctx context.Context, kind *runner.Kind, objec
 // letGoOfOrphan lets an IPAddress go that is being deleted and whose claim is gone. One that is not being deleted stays: its machine may use it. shown is the claim
 // of its name; both may be nil.
 func (c *Contract) letGoOfOrphan(ctx context.Context, shown *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) error {
-	if address == nil || address.DeletionTimestamp == nil || GoingAway(address) || shown != nil && Owns(shown, address) {
+	if address == nil || !keepsInDeletion(address) || shown != nil && Owns(shown, address) {
 		return nil
 	}
 	claim := &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: address.Namespace, Name: address.Name}}
 	claim.Spec.PoolRef = address.Spec.PoolRef
-	if pool, ours := c.Provider.Pool(claim); !ours || !has(address, v1beta2.FinalizerProtectAddress) || c.paused(claim, pool) || GoingAway(pool) {
+	if pool, ours := c.Provider.Pool(claim); !ours || c.paused(claim, pool) || GoingAway(pool) {
 		return nil
 	}
 	live := &v1beta2.IPAddressClaim{}
@@ -108,6 +108,11 @@ func (c *Contract) letGoOfOrphan(ctx context.Context, shown *v1beta2.IPAddressCl
 		return fmt.Errorf("find out whether the claim of a deleted IPAddress exists: %w", err)
 	}
 	return c.removeFinalizer(ctx, runner.IPAddresses, address, v1beta2.FinalizerProtectAddress)
+}
+
+// keepsInDeletion reports whether our finalizer keeps an IPAddress that is being deleted here.
+func keepsInDeletion(address *v1beta2.IPAddress) bool {
+	return address.DeletionTimestamp != nil && !GoingAway(address) && has(address, v1beta2.FinalizerProtectAddress)
 }
 
 // depart ends what claims of a name have left that are gone. Without an error nothing is left.
@@ -136,24 +141,34 @@ func (c *Contract) depart(ctx context.Context, name types.NamespacedName) error 
 // lookAgain is how long a claim that is gone waits if its pool or its Cluster is paused. No event names it any more.
 const lookAgain = 10 * time.Second
 
-// leave does for a claim that is gone what is left to do. One that the watch showed with our finalizer, and without having been marked as deleted, was deleted before
-// the finalizer counted: the API server looks once, and then deletes later versions, too. What it has is given back as release does it. Without an error nothing is left.
+// leave does for a claim that is gone what is left to do. Without an error nothing is left.
 func (c *Contract) leave(ctx context.Context, claim *v1beta2.IPAddressClaim) error {
 	pool, ours := c.Provider.Pool(claim)
-	early := ours && claim.DeletionTimestamp == nil && has(claim, v1beta2.FinalizerReleaseAddress) && !GoingAway(claim) && c.chosen(claim)
-	if early && (c.paused(claim, pool) || GoingAway(pool)) {
+	switch early := ours && c.chosen(claim) && deletedEarly(claim); {
+	case early && (c.paused(claim, pool) || GoingAway(pool)):
 		return writes.Later(lookAgain)
+	case early:
+		return c.releaseGone(ctx, claim)
 	}
-	address, err := c.addressOf(ctx, claim, early)
-	_, shown := c.Addresses.Get(claim.Namespace, claim.Name)
+	address, err := c.addressOf(ctx, claim, false)
+	if _, shown := c.Addresses.Get(claim.Namespace, claim.Name); err == nil && address != nil && !shown {
+		return writes.Later(time.Second) // It holds its address by itself, once the watch shows it.
+	}
+	return err
+}
+
+// deletedEarly reports whether a claim that is gone, which the watch showed with our finalizer and without having been marked as deleted, was deleted before the
+// finalizer counted: the API server looks once, and then deletes later versions, too.
+func deletedEarly(claim *v1beta2.IPAddressClaim) bool {
+	return claim.DeletionTimestamp == nil && has(claim, v1beta2.FinalizerReleaseAddress) && !GoingAway(claim)
+}
+
+// releaseGone does for a claim that is gone what release does. Without an error nothing is left.
+func (c *Contract) releaseGone(ctx context.Context, claim *v1beta2.IPAddressClaim) error {
+	address, err := c.addressOf(ctx, claim, true)
 	switch {
 	case err != nil:
 		return err
-	case !early: // An IPAddress that exists holds its address by itself, once the watch shows it.
-		if address != nil && !shown {
-			return writes.Later(time.Second)
-		}
-		return nil
 	case address != nil && made(claim, address):
 		err = c.end(ctx, address)
 	default:
