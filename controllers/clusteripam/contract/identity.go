@@ -140,7 +140,7 @@ func (c *Contract) saying(token types.UID) (all []*v1beta2.IPAddressClaim) {
 // taken reports whether another claim has a token with more right: the one whose UID it is, or an older one that says it, too.
 func (c *Contract) taken(token types.UID, by *v1beta2.IPAddressClaim) bool {
 	return slices.ContainsFunc(c.saying(token), func(o *v1beta2.IPAddressClaim) bool {
-		return o.UID != by.UID && by.UID != token && (o.UID == token || Older(o, by) < 0)
+		return o.UID != by.UID && (o.UID == token || Older(o, by) < 0)
 	})
 }
 

@@ -458,27 +458,38 @@ func TestAnIPAddressIsForcedAway(t *testing.T) {
 	})
 }
 
-// A claim goes by force while a create of its IPAddress is on its way. Nobody gets its address before that is over.
-func TestAClaimGoesBeforeItsIPAddressArrives(t *testing.T) {
-	tell(t, func(s *story) {
-		s.process.Crash()
-		s.fault = func(verb string, kind *runner.Kind, name string) (f contracttest.Fault) {
-			if verb == "create" && name == "a" {
-				f.Unanswered, f.Before, f.After = true, 12*time.Second, time.Second
-			}
-			return f
-		}
-		s.run()
-		s.pool("p", "{addresses: [10.0.0.10-10.0.0.11], prefix: 24}")
-		s.claim("a", "p")
-		s.edit(runner.IPAddressClaims, of("a"), "metadata: {finalizers: null}")
-		s.delete(runner.IPAddressClaims, "a")
-		s.claim("b", "p")
-		s.claim("c", "p")
-		s.says("c", v1beta2.ReasonPoolExhausted, "")
-		time.Sleep(time.Minute)
-		s.has("a=10.0.0.10", "b=10.0.0.11")
-	})
+// A create of an IPAddress is on its way when its claim goes by force, or somebody takes its annotation away. Nobody gets its address before that is over.
+func TestAnIPAddressArrivesLate(t *testing.T) {
+	for what, meanwhile := range map[string]func(s *story){
+		"the claim goes": func(s *story) {
+			s.edit(runner.IPAddressClaims, of("a"), "metadata: {finalizers: null}")
+			s.delete(runner.IPAddressClaims, "a")
+		},
+		"its annotation goes": func(s *story) {
+			s.edit(runner.IPAddressClaims, of("a"), "metadata: {annotations: {networking.x-k8s.io/address: null}}")
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			tell(t, func(s *story) {
+				s.process.Crash()
+				s.fault = func(verb string, kind *runner.Kind, name string) (f contracttest.Fault) {
+					if verb == "create" && name == "a" {
+						f.Unanswered, f.Before, f.After = true, 12*time.Second, time.Second
+					}
+					return f
+				}
+				s.run()
+				s.pool("p", "{addresses: [10.0.0.10-10.0.0.11], prefix: 24}")
+				s.claim("a", "p")
+				meanwhile(s)
+				s.claim("b", "p")
+				s.claim("c", "p")
+				s.says("c", v1beta2.ReasonPoolExhausted, "")
+				time.Sleep(time.Minute)
+				s.has("a=10.0.0.10", "b=10.0.0.11")
+			})
+		})
+	}
 }
 
 // What an IPAddress of another pool says that has the name of a claim.
