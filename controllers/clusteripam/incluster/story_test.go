@@ -297,6 +297,18 @@ func TestMovedAway(t *testing.T) {
 	}
 }
 
+// An IPAddress that clusterctl has deleted does not come back, whatever becomes of its pool.
+func TestWhatWasMovedDoesNotComeBack(t *testing.T) {
+	tell(t, func(s *story) {
+		s.put(runner.GlobalInClusterIPPools, "{metadata: {name: g}, spec: {addresses: [10.0.0.10-10.0.0.11], prefix: 24}}")
+		s.claim("a", "GlobalInClusterIPPool/g")
+		s.edit(runner.IPAddresses, of("a"), "metadata: {annotations: {clusterctl.cluster.x-k8s.io/delete-for-move: ''}}")
+		s.Drop(runner.IPAddresses, of("a"))
+		s.claim("b", "GlobalInClusterIPPool/g")
+		s.has("b=10.0.0.11")
+	})
+}
+
 // A process that starts in the middle of a move sees its mark. The pool of another cluster, or one that is created later, was not moved.
 func TestStartedWhileAPoolMoves(t *testing.T) {
 	tell(t, func(s *story) {
