@@ -171,8 +171,11 @@ func (p *pool) shares(o *pool) (_ netip.Addr, ok bool) {
 	return p.compiled().Shared(o.compiled())
 }
 
-// eligible reports whether blocks of p may be allocated now.
-func (p *pool) eligible() bool { return p.object.eligible() && p.compiled() != nil && !p.moves }
+// eligible reports whether blocks of p may be allocated now. Without its finalizer it could vanish at any time.
+func (p *pool) eligible() bool {
+	_, _, gives := p.state()
+	return gives && !contract.Paused(p.object.meta) && !contract.GoingAway(p.object.meta) && slices.Contains(p.object.meta.GetFinalizers(), v1beta2.FinalizerProtectPool)
+}
 
 // move notes that clusterctl has marked a claim or an IPAddress of p: the first one begins a move. Of Global pools clusterctl deletes neither the pool nor its
 // IPAddresses, which go on holding their addresses.

@@ -9,9 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
-	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/addresses"
-	"github.com/multicidr/controller-manager/controllers/clusteripam/contract"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
 )
 
@@ -75,12 +73,6 @@ func (o *object) copiedFrom() string {
 // moved reports whether o says that what it has given is in another cluster by now. A copy of o does not.
 func (o *object) moved() bool {
 	return o != nil && o.meta.GetAnnotations()[AnnotationPoolMoved] == string(o.meta.GetUID())
-}
-
-// eligible reports whether blocks may be allocated from o now. Without its finalizer it could vanish at any time.
-func (o *object) eligible() bool {
-	return o != nil && o.meta.GetDeletionTimestamp() == nil && !contract.Paused(o.meta) && !contract.GoingAway(o.meta) && !o.moved() && o.copiedFrom() == "" &&
-		slices.Contains(o.meta.GetFinalizers(), v1beta2.FinalizerProtectPool)
 }
 
 // alike reports whether o is for claims what it was before: only its status has changed. Either may be nil.
