@@ -10,8 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
@@ -350,6 +352,27 @@ func TestAPoolIsCreatedAgain(t *testing.T) {
 				t.Errorf("from the pool %s it gets %+v, %v", uid, given, err)
 			}
 		}
+	})
+}
+
+// A pool without its finalizer can go at any time, and gives nothing.
+func TestAPoolWithoutItsFinalizer(t *testing.T) {
+	tell(t, func(s *story) {
+		s.process.Crash()
+		s.fault = func(verb string, kind *runner.Kind, name string) (f contracttest.Fault) {
+			if verb == "patch" && kind == runner.InClusterIPPools {
+				f.Refused = apierrors.NewForbidden(schema.GroupResource{}, name, nil)
+			}
+			return f
+		}
+		s.run()
+		s.pool("p", "{addresses: [10.0.0.10], prefix: 24}")
+		s.claim("a", "p")
+		s.has()
+		s.process.Crash()
+		s.fault = nil
+		s.run()
+		s.has("a=10.0.0.10")
 	})
 }
 
