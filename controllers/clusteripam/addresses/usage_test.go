@@ -2,6 +2,7 @@ package addresses
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -221,6 +222,25 @@ func history(t *testing.T, d dice, steps int) {
 		if want, wantOK := want.next(); got != want || ok != wantOK {
 			t.Fatalf("next %v, want %v\n%s", got, want, strings.Join(told, "\n"))
 		}
+	}
+}
+
+// A span with more blocks than are counted, all of them in use.
+func TestNothingOutsideOfThePool(t *testing.T) {
+	p, err := CompilePrefixes(PrefixSpec{Prefixes: list("8000::/1"), Length: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var u Usage
+	u.SetPool(p)
+	first, _ := u.Next()
+	u.Use(first)
+	if n := u.Counts().Free; n != math.MaxInt {
+		t.Errorf("%d are free", n)
+	}
+	u.Use(block(first.Addr(), 1))
+	if b, ok := u.Next(); ok {
+		t.Errorf("the next one is %v", b)
 	}
 }
 

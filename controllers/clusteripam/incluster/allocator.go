@@ -217,8 +217,6 @@ func (a *allocator) setClaim(o *v1beta2.IPAddressClaim) {
 	case c.passed: // It keeps what its IPAddress may say.
 	case said != before:
 		a.hold(c, said)
-	case o.DeletionTimestamp != nil && !said.IsValid(): // Nobody knows what was reserved for it.
-		a.hold(c, said)
 	}
 	a.wait(c)
 }

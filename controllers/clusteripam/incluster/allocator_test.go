@@ -75,6 +75,19 @@ func TestTheOldestClaimIsServedFirst(t *testing.T) {
 	}
 }
 
+// Somebody else creates an IPAddress with the address that is reserved for a claim, before the claim says it. The claim gets another one.
+func TestAReservationThatNobodyKnows(t *testing.T) {
+	a := newAllocator(everybodyWants)
+	a.setPool(poolP, poolWith("10.0.0.1-10.0.0.2"))
+	a.setClaim(claimOf("c", 0))
+	c := a.claim(claimOf("c", 0))
+	first, _ := a.want(c)
+	a.setAddress(addressOf("other", first.Addr().String()))
+	if second, by := a.want(c); !second.IsValid() || second == first || by != "" {
+		t.Errorf("it had %v, and gets %v, which is also of %q", first, second, by)
+	}
+}
+
 // The allocator in random histories, beside a slow one: who holds a block, which is the next one, and which IPAddresses are in conflict.
 func TestAllocatorHistories(t *testing.T) {
 	for seed := range uint64(300) {
