@@ -8,8 +8,6 @@ import (
 	"math/bits"
 	"net/netip"
 	"slices"
-
-	"github.com/multicidr/controller-manager/controllers/ipam"
 )
 
 // Spec is a pool as a user describes it.
@@ -38,15 +36,14 @@ type PrefixSpec struct {
 // Pool is the blocks that can be allocated from a Spec or a PrefixSpec: single addresses, or prefixes of one length. It does not change. Its zero
 // value has none.
 type Pool struct {
-	spans  []span // merged; each is cut into whole blocks
-	bits   int    // length of a block
-	subnet netip.Prefix
-	total  int
+	spans  []span       // merged; each is cut into whole blocks
+	bits   int          // length of a block
+	subnet netip.Prefix // of addresses
 }
 
 // Compile returns the pool that spec describes. An error says what is wrong with it and what to do.
 func Compile(spec Spec) (*Pool, error) {
-	all, err := spansOf("addresses", spec.Addresses)
+	all, err := spansOf("addresses", spec.Addresses, 0)
 	switch {
 	case err != nil:
 		return nil, err
@@ -63,27 +60,19 @@ func Compile(spec Spec) (*Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return poolOf(without(all, merged(never)), subnet.Addr().BitLen(), subnet), nil
-}
-
-func poolOf(spans []span, bits int, subnet netip.Prefix) *Pool {
-	p := &Pool{spans: spans, bits: bits, subnet: subnet}
-	for _, s := range p.spans {
-		p.total = plus(p.total, s.blocks(bits))
-	}
-	return p
+	return &Pool{spans: without(all, merged(never)), bits: subnet.Addr().BitLen(), subnet: subnet}, nil
 }
 
 // CompilePrefixes returns the pool that spec describes. An error says what is wrong with it and what to do.
 func CompilePrefixes(spec PrefixSpec) (*Pool, error) {
 	length := cmp.Or(spec.Length, 64)
-	switch gateway := addr(spec.Gateway); {
+	switch _, err := gatewayOf(spec.Gateway, 128); {
+	case err != nil:
+		return nil, err
 	case length < 1 || length > 128:
 		return nil, fmt.Errorf("spec.allocationPrefixLength is %d. Write the length of the prefix of a claim, from 1 to 128", length)
 	case len(spec.Prefixes) == 0:
 		return nil, errors.New("spec.prefixes is empty. Add an IPv6 CIDR, such as fd00::/48")
-	case spec.Gateway != "" && !gateway.Is6():
-		return nil, fmt.Errorf("spec.gateway %q is not an IPv6 address. Write one, or leave it empty", spec.Gateway)
 	}
 	all := make([]span, 0, len(spec.Prefixes))
 	for _, entry := range spec.Prefixes {
@@ -93,17 +82,14 @@ func CompilePrefixes(spec PrefixSpec) (*Pool, error) {
 		}
 		all = append(all, spanOf(p))
 	}
-	never, err := spansOf("excludedPrefixes", spec.Excluded)
+	never, err := spansOf("excludedPrefixes", spec.Excluded, 128)
 	if err != nil {
 		return nil, err
 	}
 	for i, s := range never {
-		if s.first.Is4() {
-			return nil, fmt.Errorf("spec.excludedPrefixes has %v, which is not IPv6. Remove it", s.first)
-		}
 		never[i] = span{block(s.first, length).Addr(), spanOf(block(s.last, length)).last}
 	}
-	return poolOf(without(merged(all), merged(never)), length, netip.Prefix{}), nil
+	return &Pool{spans: without(merged(all), merged(never)), bits: length}, nil
 }
 
 // prefixOf parses an entry of spec.prefixes. Claims get prefixes of this length.
@@ -141,21 +127,15 @@ func subnetOf(all []span, length int) (netip.Prefix, error) {
 // never returns the addresses that are never allocated, in the pool or not: those that are excluded, the gateway, and the reserved ones of subnet.
 func (spec Spec) never(subnet netip.Prefix) ([]span, error) {
 	bits := subnet.Addr().BitLen()
-	never, err := spansOf("excludedAddresses", spec.Excluded)
+	never, err := spansOf("excludedAddresses", spec.Excluded, bits)
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range never {
-		if s.first.BitLen() != bits {
-			return nil, fmt.Errorf("spec.excludedAddresses has %v, which is of another family than spec.addresses. Remove it", s.first)
-		}
+	gateway, err := gatewayOf(spec.Gateway, bits)
+	if err != nil {
+		return nil, err
 	}
-	if spec.Gateway != "" {
-		gateway := addr(spec.Gateway)
-		if !gateway.IsValid() || gateway.BitLen() != bits {
-			return nil, fmt.Errorf("spec.gateway %q is not an %v address. Write an address of the same family as spec.addresses, or leave it empty",
-				spec.Gateway, ipam.FamilyOf(subnet))
-		}
+	if gateway.IsValid() {
 		never = append(never, span{gateway, gateway})
 	}
 	if !spec.AllocateReserved {
@@ -174,21 +154,30 @@ func reserved(subnet netip.Prefix) []span {
 	return ends
 }
 
-// spansOf parses a list. field is its name in the spec.
-func spansOf(field string, entries []string) ([]span, error) {
+// gatewayOf parses a gateway, whose address has so many bits; not valid if text is empty.
+func gatewayOf(text string, bits int) (netip.Addr, error) {
+	a := addr(text)
+	if text != "" && a.BitLen() != bits {
+		return a, fmt.Errorf("spec.gateway %q is not an address of the family of the pool. Write one, or leave it empty", text)
+	}
+	return a, nil
+}
+
+// spansOf parses a list. field is its name in the spec, and bits the length that its addresses must have; 0: any.
+func spansOf(field string, entries []string, bits int) ([]span, error) {
 	spans := make([]span, 0, len(entries))
 	for _, e := range entries {
 		s, err := parse(e)
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, fmt.Errorf("spec.%s: %w", field, err)
+		case bits > 0 && s.first.BitLen() != bits:
+			return nil, fmt.Errorf("spec.%s has %v, which is not of the family of the pool. Remove it", field, s.first)
 		}
 		spans = append(spans, s)
 	}
 	return merged(spans), nil
 }
-
-// Total is the number of blocks that can be allocated; math.MaxInt means that number or more.
-func (p *Pool) Total() int { return p.total }
 
 // Contains reports whether exactly this block can be allocated.
 func (p *Pool) Contains(b netip.Prefix) bool {
@@ -220,16 +209,16 @@ func (p *Pool) Shared(o *Pool) (_ netip.Addr, ok bool) {
 	return netip.Addr{}, false
 }
 
-// WithoutAddresses explains why no address of p can be allocated even if none is in use. It is empty if there is one.
+// WithoutAddresses explains why no address of p can be allocated even if none is in use, as the end of a sentence about it. It is empty if there is one.
 func (p *Pool) WithoutAddresses() string {
 	switch {
-	case p.total > 0:
+	case len(p.spans) > 0:
 		return ""
 	case !p.subnet.IsValid():
-		return "no prefix can be allocated: every prefix of spec.prefixes has an address of spec.excludedPrefixes. Add prefixes"
+		return " is valid, but no prefix can be allocated: every prefix of spec.prefixes has an address of spec.excludedPrefixes. Add prefixes."
 	}
-	return fmt.Sprintf("no address can be allocated: every address of spec.addresses is the gateway, is excluded, or is reserved in the subnet %v. "+
-		"Add addresses, or set spec.allocateReservedIPAddresses", p.subnet)
+	return fmt.Sprintf(" is valid, but no address can be allocated: every address of spec.addresses is the gateway, is excluded, or is reserved in the subnet %v. "+
+		"Add addresses, or set spec.allocateReservedIPAddresses.", p.subnet)
 }
 
 // blocks returns the number of blocks in s, which consists of whole ones; math.MaxInt means that number or more.

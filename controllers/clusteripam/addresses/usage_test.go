@@ -2,6 +2,7 @@ package addresses
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -102,6 +103,8 @@ func (s *slow) next() (netip.Prefix, bool) {
 	}
 	return netip.Prefix{}, false
 }
+
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // dice return a number in [0, n), where 0 < n <= 256.
 type dice func(n int) int
@@ -222,6 +225,25 @@ func history(t *testing.T, d dice, steps int) {
 	}
 }
 
+// A span with more blocks than are counted, all of them in use.
+func TestNothingOutsideOfThePool(t *testing.T) {
+	p, err := CompilePrefixes(PrefixSpec{Prefixes: list("8000::/1"), Length: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var u Usage
+	u.SetPool(p)
+	first, _ := u.Next()
+	u.Use(first)
+	if n := u.Counts().Free; n != math.MaxInt {
+		t.Errorf("%d are free", n)
+	}
+	u.Use(block(first.Addr(), 1))
+	if b, ok := u.Next(); ok {
+		t.Errorf("the next one is %v", b)
+	}
+}
+
 func TestRandomHistories(t *testing.T) {
 	for seed := range uint64(3000) {
 		history(t, rand.New(rand.NewPCG(seed, 0)).IntN, 60)
@@ -257,8 +279,8 @@ func FuzzCompile(f *testing.F) {
 		var u Usage
 		u.SetPool(p)
 		a, ok := u.Next()
-		if ok != (p.Total() > 0) || ok && !p.Contains(a) {
-			t.Errorf("%d addresses, and the first is %v", p.Total(), a)
+		if ok != (u.Counts().Total > 0) || ok && !p.Contains(a) {
+			t.Errorf("%+v, and the first is %v", u.Counts(), a)
 		}
 	})
 }

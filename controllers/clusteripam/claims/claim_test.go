@@ -67,7 +67,7 @@ func TestNetworkOfAClaim(t *testing.T) {
 		"a list of several subnets":        {inCluster + `, "nodeNetwork": {"ipAddresses": ["10.0.0.5", "10.0.1.5"], "prefix": 24}`, "10.0.1.5 is not in 10.0.0.0/24"},
 		"both families":                    {inCluster + `, "nodeNetwork": {"ipAddresses": ["10.0.0.5", "fd00::5"], "prefix": 24}`, "both IPv4 and IPv6"},
 		"no gateway":                       {inCluster + `, "nodeNetwork": {"cidr": "10.0.0.0/24", "gateway": "x"}`, `gateway "x" is not an address`},
-		"a gateway of another family":      {inCluster + `, "nodeNetwork": {"cidr": "10.0.0.0/24", "gateway": "fd00::1"}`, "is not an IPv4 address"},
+		"a gateway of another family":      {inCluster + `, "nodeNetwork": {"cidr": "10.0.0.0/24", "gateway": "fd00::1"}`, "is not an address of the family of the pool"},
 		"Infoblox takes the cidr":          {infoblox + `, "nodeNetwork": {"cidr": "10.0.0.7/24", "gateway": "10.0.0.1", "ipAddresses": ["10.0.0.5"], "prefix": 16}`, `{"addresses":["10.0.0.7/24"],"prefix":24,"gateway":"10.0.0.1"}`},
 		"Infoblox without a gateway":       {infoblox + `, "nodeNetwork": {"cidr": "10.0.0.0/24"}`, "gateway is empty"},
 		"Infoblox without a cidr":          {infoblox + `, "nodeNetwork": {"ipAddresses": ["10.0.0.5"], "gateway": "10.0.0.1"}`, "Set its cidr"},

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,35 +21,29 @@ import (
 
 // Reconcile works on the claim of a name, and on the IPAddress of that name. It is called for one name at a time.
 func (c *Contract) Reconcile(ctx context.Context, name types.NamespacedName) error {
-	if over, err := c.depart(ctx, name); err != nil || !over {
+	if err := c.depart(ctx, name); err != nil {
 		return err
 	}
 	claim, exists := c.Claims.Get(name.Namespace, name.Name)
-	address, found := c.Addresses.Get(name.Namespace, name.Name)
+	address, _ := c.Addresses.Get(name.Namespace, name.Name)
 	if err := c.letGoOfOrphan(ctx, claim, address); err != nil || !exists {
 		return err
 	}
-	pool, ours := c.Provider.Pool(claim)
-	switch {
+	switch pool, ours := c.Provider.Pool(claim); {
 	case !ours || !c.works(claim, pool):
 		return nil
-	case GoingAway(claim), GoingAway(pool):
-		return c.wait(ctx, claim, movedAway(map[bool]string{true: "claim", false: "pool"}[GoingAway(claim)]))
+	case movedAway(claim, pool) != nil:
+		return c.wait(ctx, claim, movedAway(claim, pool))
 	case claim.DeletionTimestamp != nil:
 		return c.release(ctx, claim, pool)
 	case c.withoutCluster(claim):
 		return c.waitForCluster(ctx, claim, address)
-	case found:
-		return c.serve(ctx, claim, pool, address)
+	default:
+		return c.serve(ctx, claim, pool)
 	}
-	address, err := c.settled(ctx, claim)
-	if err != nil {
-		return err
-	}
-	return c.serve(ctx, claim, pool, address)
 }
 
-// waitForCluster tells a claim without an address that its Cluster does not exist.
+// waitForCluster tells a claim without an address that its Cluster does not exist. One with an address is left alone: perhaps that Cluster is paused.
 func (c *Contract) waitForCluster(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) error {
 	if address != nil || claim.Status.AddressRef.Name != "" {
 		return nil
@@ -57,93 +52,75 @@ func (c *Contract) waitForCluster(ctx context.Context, claim *v1beta2.IPAddressC
 		Message: fmt.Sprintf("Cluster %s/%s does not exist. Create it, or correct spec.clusterName.", claim.Namespace, clusterOf(claim))})
 }
 
-// serve brings a claim to its address. address is the IPAddress of its name; nil if there is none.
-func (c *Contract) serve(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object, address *v1beta2.IPAddress) error {
+// serve brings a claim to its address.
+func (c *Contract) serve(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object) error {
+	address, err := c.addressOf(ctx, claim, false)
+	if err != nil {
+		return err
+	}
 	switch {
-	case address == nil && c.hasMoved(claim):
-		return nil
 	case address == nil:
 		return c.allocate(ctx, claim, pool)
 	case !Owns(claim, address):
 		return c.wait(ctx, claim, Waits{Reason: v1beta2.ReasonAllocationFailed, Message: obstructed(claim, address)})
 	case GoingAway(address):
-		return c.wait(ctx, claim, movedAway("IPAddress"))
+		return c.wait(ctx, claim, movedAway(address))
 	}
-	claim, err := c.mark(ctx, claim, address, c.says(address))
-	if err != nil {
+	if claim, err = c.mark(ctx, claim, address, c.Says(address)); err != nil {
 		return err
 	}
-	news := c.isNews(claim, address)
-	if address, err = c.adopt(ctx, claim, pool, address, !c.unmarked(address)); err != nil {
-		return err
-	}
-	if news {
+	if claim.Status.AddressRef.Name != address.Name || c.Unmarked(address) { // The claim was not told, or by another program.
 		if err := c.Provider.Confirm(ctx, claim, pool, address); err != nil {
 			return c.wait(ctx, claim, err)
 		}
-		if _, err := c.adopt(ctx, claim, pool, address, true); err != nil {
-			return err
-		}
+	}
+	if err := c.adopt(ctx, claim, pool, address); err != nil {
+		return err
 	}
 	return c.tell(ctx, claim, address)
 }
 
-// movedAway says that clusterctl has marked an object as copied to another cluster, and what to do if that is not so: a move that was interrupted and
-// repeated copies the mark, too.
-func movedAway(what string) Waits {
+// movedAway says which of the objects of a claim clusterctl has marked as copied to another cluster, and what to do if that is not so: a move that was interrupted and
+// repeated copies the mark, too. It is nil if there is none.
+func movedAway(objects ...metav1.Object) error {
+	i := slices.IndexFunc(objects, GoingAway)
+	if i < 0 {
+		return nil
+	}
+	what := "pool"
+	switch objects[i].(type) {
+	case *v1beta2.IPAddressClaim:
+		what = "claim"
+	case *v1beta2.IPAddress:
+		what = "IPAddress"
+	}
 	return Waits{Reason: ReasonMoved,
 		Message: fmt.Sprintf("The %s has the annotation %s: clusterctl has moved it to another cluster, so nothing is allocated or released here. If it belongs here, remove the annotation.",
 			what, AnnotationDeleteForMove)}
 }
 
-// says returns what follows from an IPAddress alone.
-func (c *Contract) says(address *v1beta2.IPAddress) map[string]string {
-	if c.Says == nil {
-		return nil
-	}
-	return c.Says(address)
-}
-
-// hasMoved reports whether clusterctl has deleted the IPAddress of a claim because it is in another cluster by now.
-func (c *Contract) hasMoved(claim *v1beta2.IPAddressClaim) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.moved[claim.UID]
-}
-
-// isNews reports whether a claim was not told of its IPAddress yet, or another program told it, and another process created that.
-func (c *Contract) isNews(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return (claim.Status.AddressRef.Name != address.Name || c.unmarked(address)) && !c.created[address.UID]
-}
-
-// unmarked reports whether another program has allocated an IPAddress, and it was not confirmed yet.
-func (c *Contract) unmarked(address *v1beta2.IPAddress) bool {
-	return c.Unmarked != nil && c.Unmarked(address)
-}
-
-// allocate creates the IPAddress of a claim.
+// allocate creates the IPAddress of a claim, unless clusterctl has deleted it because it is in another cluster by now.
 func (c *Contract) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object) error {
-	said, unable := c.Provider.Prepare(ctx, claim, pool)
-	claim, err := c.mark(ctx, claim, nil, said)
-	switch {
-	case err != nil:
-		return err
-	case unable != nil:
-		return c.wait(ctx, claim, unable)
-	}
-	if pool == nil { // It has just come, and queues the claim again.
+	c.mu.Lock()
+	moved := c.moved[claim.UID]
+	c.mu.Unlock()
+	if moved {
 		return nil
 	}
-	allocation, err := c.Provider.Allocate(ctx, claim, pool)
-	if err != nil {
-		return c.wait(ctx, claim, err)
+	for range 2 {
+		given, unable := c.Provider.Allocate(ctx, claim, pool)
+		stored, err := c.mark(ctx, claim, nil, given.Annotations)
+		switch {
+		case err != nil:
+			return err
+		case unable != nil:
+			return c.wait(ctx, stored, unable)
+		case given.Address.IsValid():
+			return c.create(ctx, stored, pool, given)
+		}
+		claim = stored
 	}
-	if claim, err = c.mark(ctx, claim, nil, allocation.Annotations); err != nil {
-		return err
-	}
-	return c.create(ctx, claim, pool, allocation)
+	return writes.Pending{} // Somebody takes the annotations away.
 }
 
 // mark writes what the claim of an address carries: the finalizer, the owner annotation, the annotations of the provider, and the label that has it moved with
@@ -219,207 +196,129 @@ func differences(object metav1.Object, wanted map[string]string, keys []string) 
 
 // create creates the IPAddress of a claim, and tells the claim.
 func (c *Contract) create(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object, a Allocation) error {
-	if !c.begin(claim) {
-		return nil
-	}
 	// Logged before it is sent, for somebody who later must find out what this process may have allocated: an answer can be lost.
 	ref := claim.Spec.PoolRef
 	klog.FromContext(ctx).Info("Allocating an address", "claim", klog.KObj(claim), "address", a.Address, "kind", ref.Kind, "pool", ref.Name)
-	stored := &v1beta2.IPAddress{}
-	err := c.Term.API.Create(ctx, runner.IPAddresses, c.addressFor(claim, pool, a), stored)
-	c.answered(claim.UID, stored.UID, err)
+	prefix := int32(a.Prefix) // at most 128
+	o := &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: claim.Name}, Spec: v1beta2.IPAddressSpec{
+		ClaimRef: v1beta2.IPAddressClaimReference{Name: claim.Name}, PoolRef: ref, Address: a.Address.String(), Prefix: &prefix, Gateway: a.Gateway}}
+	c.belong(o, claim, pool)
+	c.expect(claim, time.Time{}) // The watch may show it before the answer comes.
+	err := c.Term.API.Create(ctx, runner.IPAddresses, o, nil)
 	switch {
 	case err == nil:
-		return c.tell(ctx, claim, stored)
-	case writes.Answered(err) && apierrors.IsAlreadyExists(err):
-		found, err := c.settled(ctx, claim)
-		switch {
-		case err != nil:
-			return err
-		case found == nil: // It was there, and is gone.
-			return writes.Later(time.Second)
-		}
-		return c.serve(ctx, claim, pool, found)
-	case writes.NotSent(err) || !writes.Answered(err):
+		c.took(claim)
+		return c.tell(ctx, claim, o)
+	case !writes.Answered(err):
+		c.expect(claim, time.Now().Add(c.Term.Unanswered()))
 		return fmt.Errorf("create the IPAddress: %w", err)
-	}
-	if told := c.wait(ctx, claim, Waits{Reason: v1beta2.ReasonAllocationFailed, Message: "The API server refused the IPAddress: " + why(err)}); told != nil {
-		return told
+	case apierrors.IsAlreadyExists(err):
+		return writes.Later(time.Second)
+	case !writes.NotSent(err):
+		if told := c.wait(ctx, claim, Waits{Reason: v1beta2.ReasonAllocationFailed, Message: "The API server refused the IPAddress: " + why(err)}); told != nil {
+			return told
+		}
 	}
 	return fmt.Errorf("create the IPAddress: %w", err)
 }
 
-// begin notes that an IPAddress is about to be created, unless the claim is gone.
-func (c *Contract) begin(claim *v1beta2.IPAddressClaim) bool {
+// expect notes until when a create of an IPAddress can be carried out.
+func (c *Contract) expect(claim *v1beta2.IPAddressClaim, until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	shown, ok := c.Claims.Get(claim.Namespace, claim.Name)
-	if !ok || shown.UID != claim.UID {
-		return false
-	}
-	c.creates[claim.UID] = create{}
-	return true
+	c.creating[claim.UID] = until
 }
 
-// answered notes the answer to a create.
-func (c *Contract) answered(claim, address types.UID, err error) {
+// took records how long a claim has waited for its address.
+func (c *Contract) took(claim *v1beta2.IPAddressClaim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case err == nil:
-		c.created[address] = true
-		c.creates[claim] = create{stored: address}
-		if since, ok := c.since[claim]; ok {
-			c.Term.Took(time.Since(since))
-			delete(c.since, claim)
-		}
-	case !writes.Answered(err):
-		c.creates[claim] = create{until: time.Now().Add(c.Term.Unanswered())}
-	case !apierrors.IsAlreadyExists(err):
-		delete(c.creates, claim)
+	if since, ok := c.since[claim.UID]; ok {
+		c.Term.Took(time.Since(since))
+		delete(c.since, claim.UID)
 	}
 }
 
-// settled returns the IPAddress that a create of this process has made, or whatever else has its name, although the watch does not show it. Without such a
-// create it returns nil. As long as the create can still be carried out, the error says so.
-func (c *Contract) settled(ctx context.Context, claim *v1beta2.IPAddressClaim) (*v1beta2.IPAddress, error) {
+// addressOf returns the IPAddress of a claim's name as the watch shows it; nil if there is none. After a create that the watch does not show, and before it says live that
+// there is none, it is read from etcd, when nothing can be created any more.
+func (c *Contract) addressOf(ctx context.Context, claim *v1beta2.IPAddressClaim, live bool) (*v1beta2.IPAddress, error) {
+	shown, ok := c.Addresses.Get(claim.Namespace, claim.Name)
 	c.mu.Lock()
-	pending, ok := c.creates[claim.UID]
+	until, creating := c.creating[claim.UID]
 	c.mu.Unlock()
-	if !ok {
-		return nil, nil
-	}
-	if rest := time.Until(pending.until); rest > 0 {
+	switch rest := time.Until(until); {
+	case creating && rest > 0: // Also while the watch shows one: it may be gone before the create is carried out.
 		return nil, writes.Later(rest)
+	case !creating && (ok || !live):
+		return shown, nil
 	}
 	found := &v1beta2.IPAddress{}
 	err := c.Term.API.Get(ctx, runner.IPAddresses, NameOf(claim), found)
-	if err != nil && !writes.NotThere(err) {
+	switch {
+	case err == nil && !ok:
+		return found, nil
+	case err != nil && !writes.NotThere(err):
 		return nil, fmt.Errorf("find out whether the IPAddress exists: %w", err)
-	}
-	if err != nil {
+	case err != nil:
 		found = nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if found == nil {
-		delete(c.creates, claim.UID)
-	} else { // The watch will show it.
-		c.creates[claim.UID] = create{stored: found.UID}
-	}
+	delete(c.creating, claim.UID)
 	return found, nil
 }
 
-// addressFor returns the IPAddress of a claim.
-func (c *Contract) addressFor(claim *v1beta2.IPAddressClaim, pool metav1.Object, a Allocation) *v1beta2.IPAddress {
-	prefix := int32(a.Prefix) // at most 128
-	o := &v1beta2.IPAddress{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: claim.Name, Namespace: claim.Namespace,
-			Finalizers:      []string{v1beta2.FinalizerProtectAddress},
-			Annotations:     carried(claim, append([]string{AnnotationOwner}, c.Carries...)),
-			OwnerReferences: []metav1.OwnerReference{c.owner(claim, true), poolOwner(claim, pool)},
-		},
-		Spec: v1beta2.IPAddressSpec{
-			ClaimRef: v1beta2.IPAddressClaimReference{Name: claim.Name}, PoolRef: claim.Spec.PoolRef,
-			Address: a.Address.String(), Prefix: &prefix, Gateway: a.Gateway,
-		},
+// belong makes an IPAddress what that of a claim is, besides its spec: finalizer, owners, label and annotations. pool may be nil.
+func (c *Contract) belong(o *v1beta2.IPAddress, claim *v1beta2.IPAddressClaim, pool metav1.Object) {
+	if !has(o, v1beta2.FinalizerProtectAddress) {
+		o.Finalizers = append(o.Finalizers, v1beta2.FinalizerProtectAddress)
 	}
-	if name, ok := claim.Labels[v1beta2.LabelClusterName]; ok {
-		o.Labels = map[string]string{v1beta2.LabelClusterName: name}
-	}
-	return o
-}
-
-func (c *Contract) owner(claim *v1beta2.IPAddressClaim, controller bool) metav1.OwnerReference {
-	yes := true
+	yes, no, ref := true, false, claim.Spec.PoolRef
 	version, _ := c.Term.Served(runner.IPAddressClaims)
-	return metav1.OwnerReference{
-		APIVersion: version, Kind: v1beta2.KindIPAddressClaim, Name: claim.Name, UID: claim.UID, Controller: &controller, BlockOwnerDeletion: &yes,
-	}
-}
-
-// poolKinds are the kinds of pools, by their names.
-var poolKinds = func() map[string]*runner.Kind {
-	all := map[string]*runner.Kind{}
-	for _, k := range []*runner.Kind{runner.InClusterIPPools, runner.GlobalInClusterIPPools, runner.InClusterPrefixPools, runner.GlobalInClusterPrefixPools, runner.InfobloxIPPools} {
-		all[k.Name] = k
-	}
-	return all
-}()
-
-func poolOwner(claim *v1beta2.IPAddressClaim, pool metav1.Object) metav1.OwnerReference {
-	yes, no := true, false
-	kind := poolKinds[claim.Spec.PoolRef.Kind]
-	return metav1.OwnerReference{
-		APIVersion: kind.Group + "/" + kind.Versions[0], Kind: kind.Name, Name: pool.GetName(), UID: pool.GetUID(), Controller: &no, BlockOwnerDeletion: &yes,
-	}
-}
-
-// adopt gives an existing IPAddress of a claim its finalizer, owners, label and, if annotate, annotations, and returns it as it is stored. The annotations come
-// after it is confirmed that it is the claim's: they say whose record it is. Its spec is never changed. While it is being deleted, no finalizer
-// can be added, and the claim keeps it as it is.
-func (c *Contract) adopt(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object, address *v1beta2.IPAddress, annotate bool) (*v1beta2.IPAddress, error) {
-	if address.DeletionTimestamp != nil {
-		return address, nil
-	}
-	metadata := map[string]any{}
-	if !has(address, v1beta2.FinalizerProtectAddress) {
-		metadata["finalizers"] = append(slices.Clone(address.Finalizers), v1beta2.FinalizerProtectAddress)
-	}
-	if owners, differ := c.owners(claim, pool, address); differ {
-		metadata["ownerReferences"] = owners
-	}
-	if name, ok := claim.Labels[v1beta2.LabelClusterName]; ok && address.Labels[v1beta2.LabelClusterName] != name {
-		metadata["labels"] = map[string]any{v1beta2.LabelClusterName: name}
-	}
-	keys := append([]string{AnnotationOwner}, c.Carries...)
-	if differ := differences(address, carried(claim, keys), keys); annotate && len(differ) > 0 {
-		metadata["annotations"] = differ
-	}
-	if len(metadata) == 0 {
-		return address, nil
-	}
-	stored := &v1beta2.IPAddress{}
-	patch := runner.MergePatchOfVersion(address, map[string]any{"metadata": metadata})
-	return stored, Refused(c.Term.API.Patch(ctx, runner.IPAddresses, NameOf(address), patch, stored), "adopt the IPAddress")
-}
-
-// owners returns the owners that an IPAddress of the claim is to have, and whether they differ from those it has. An IPAddress has one
-// controller at most, so the claim is not its controller if another object is.
-func (c *Contract) owners(claim *v1beta2.IPAddressClaim, pool metav1.Object, o *v1beta2.IPAddress) (owners []metav1.OwnerReference, differ bool) {
-	other := slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool {
-		return r.Controller != nil && *r.Controller && (r.Kind != v1beta2.KindIPAddressClaim || r.Name != claim.Name)
-	})
-	wanted := []metav1.OwnerReference{c.owner(claim, !other)}
+	owners := []metav1.OwnerReference{{APIVersion: version, Kind: v1beta2.KindIPAddressClaim, Name: claim.Name, UID: claim.UID, Controller: &yes, BlockOwnerDeletion: &yes}}
 	if pool != nil && pool.GetDeletionTimestamp() == nil {
-		wanted = append(wanted, poolOwner(claim, pool))
+		owners = append(owners, metav1.OwnerReference{
+			APIVersion: ref.APIGroup + "/" + c.PoolVersion, Kind: ref.Kind, Name: ref.Name, UID: pool.GetUID(), Controller: &no, BlockOwnerDeletion: &yes})
 	}
-	owners = slices.Clone(o.OwnerReferences)
-	for _, w := range wanted {
-		i := slices.IndexFunc(owners, func(r metav1.OwnerReference) bool { return r.Kind == w.Kind && r.Name == w.Name })
+	for _, owner := range owners {
+		i := slices.IndexFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Kind == owner.Kind && r.Name == owner.Name })
 		switch {
 		case i < 0:
-			owners, differ = append(owners, w), true
-		case owners[i].UID != w.UID:
-			owners[i], differ = w, true
+			o.OwnerReferences = append(o.OwnerReferences, owner)
+		case o.OwnerReferences[i].UID != owner.UID:
+			o.OwnerReferences[i] = owner
 		}
 	}
-	return owners, differ
+	if name, ok := claim.Labels[v1beta2.LabelClusterName]; ok {
+		metav1.SetMetaDataLabel(&o.ObjectMeta, v1beta2.LabelClusterName, name)
+	}
+	for _, key := range append([]string{AnnotationOwner}, c.Carries...) {
+		if value, ok := claim.Annotations[key]; ok {
+			metav1.SetMetaDataAnnotation(&o.ObjectMeta, key, value)
+		} else {
+			delete(o.Annotations, key)
+		}
+	}
+}
+
+// adopt makes an existing IPAddress that of a claim. That comes after it is confirmed: its annotations say whose it is. While it is being deleted, no
+// finalizer can be added, and the claim keeps it as it is.
+func (c *Contract) adopt(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object, address *v1beta2.IPAddress) error {
+	wanted := address.DeepCopy()
+	c.belong(wanted, claim, pool)
+	if address.DeletionTimestamp != nil || equality.Semantic.DeepEqual(wanted.ObjectMeta, address.ObjectMeta) {
+		return nil
+	}
+	patch := runner.MergePatchOfVersion(address, map[string]any{"metadata": map[string]any{"finalizers": wanted.Finalizers, "ownerReferences": wanted.OwnerReferences,
+		"labels": wanted.Labels, "annotations": differences(address, wanted.Annotations, c.Carries)}})
+	return Refused(c.Term.API.Patch(ctx, runner.IPAddresses, NameOf(address), patch, nil), "adopt the IPAddress")
 }
 
 // obstructed says what the IPAddress is that has the name of a claim and is not the claim's, and what to do.
 func obstructed(claim *v1beta2.IPAddressClaim, by *v1beta2.IPAddress) string {
-	of := by.Spec.PoolRef.Kind + " " + by.Spec.PoolRef.Name
-	if group := by.Spec.PoolRef.APIGroup; group != v1beta2.GroupName {
-		of += " of " + group
-	}
-	if by.Spec.ClaimRef.Name != claim.Name {
-		return fmt.Sprintf("The IPAddress of the same name belongs to the claim %s and to %s. Delete it if no machine uses it, or give this claim another name.",
-			by.Spec.ClaimRef.Name, of)
-	}
-	return fmt.Sprintf("The IPAddress of the same name has an address of %s, and this claim asks for one of %s %s. "+
-		"Delete the IPAddress if no machine uses it. Otherwise delete this claim, and create it for %s.", of, claim.Spec.PoolRef.Kind, claim.Spec.PoolRef.Name, of)
+	return fmt.Sprintf("The IPAddress of the same name has an address of %s %s for the claim %s, and this claim asks for one of %s %s. "+
+		"Delete the IPAddress if no machine uses it. Otherwise give this claim another name.",
+		by.Spec.PoolRef.Kind, by.Spec.PoolRef.Name, by.Spec.ClaimRef.Name, claim.Spec.PoolRef.Kind, claim.Spec.PoolRef.Name)
 }
 
 // has reports whether an object has a finalizer.

@@ -3,7 +3,7 @@
 //
 // [Contract.Reconcile] brings one claim from pause to finalizer:
 //
-//	paused? ─► deleted? ─► Prepare ─► finalizer, annotations ─► Allocate ─► IPAddress ─► status
+//	paused? ─► deleted? ─► Allocate ─► finalizer, annotations ─► IPAddress ─► status
 //	              └─► MayRelease ─► IPAddress goes ─► Release ─► finalizer goes
 //
 // A claim is known by its token, which stands in the owner annotation of the claim and of its IPAddress. So it stays the same when both are moved
@@ -27,11 +27,9 @@ import (
 type Provider interface {
 	// Pool returns the pool that a claim names; nil if it does not exist. ours is whether this provider has pools of that kind.
 	Pool(claim *v1beta2.IPAddressClaim) (pool metav1.Object, ours bool)
-	// Prepare reserves what needs no request to another system, such as an address or the name of a host record. It returns the annotations that the claim's
-	// next write carries. It is called before every attempt for a claim without an IPAddress, and returns the same for a claim that carries them. pool may be nil.
-	Prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object) (annotations map[string]string, err error)
-	// Allocate returns what the claim has: the same until Release, whatever answers were lost and whoever leads. It is called when the claim carries
-	// our finalizer and what Prepare returned. annotations of the Allocation are written to the claim before the IPAddress is created.
+	// Allocate returns what the claim has: the same until Release, whatever answers were lost and whoever leads. What is not written to another system, such
+	// as an address or the name of a host record, it reserves, and says it in the annotations, which are written to the claim. To a claim that
+	// carries these it gives an address. pool may be nil.
 	Allocate(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object) (Allocation, error)
 	// Confirm returns nil if the address of an IPAddress, which this process did not create, is reserved for the claim, so that the claim may be told.
 	// pool may be nil.
@@ -45,7 +43,7 @@ type Provider interface {
 
 // Allocation is what an IPAddress says.
 type Allocation struct {
-	Address netip.Addr
+	Address netip.Addr // not valid if the claim must carry the annotations before
 	Prefix  int
 	Gateway string
 	// Annotations are written to the claim and to the IPAddress.
@@ -61,23 +59,24 @@ type Waits struct {
 
 func (w Waits) Error() string { return w.Message }
 
-// Config is the input of New. Term and Provider are required.
+// Config is the input of New.
 type Config struct {
 	Term     *runner.Term
 	Provider Provider
+	// PoolVersion is the API version of the pools.
+	PoolVersion string
 	// Carries are the annotations of the provider that a claim and its IPAddress carry, besides [AnnotationOwner].
 	Carries []string
-	// Says returns the annotations of Carries that follow from an IPAddress alone. It may be nil.
+	// Says returns the annotations of Carries that follow from an IPAddress alone.
 	Says func(address *v1beta2.IPAddress) map[string]string
 	// Unmarked reports whether another program has allocated an IPAddress, so that it is confirmed although its claim was told, and before it is released.
-	// It may be nil.
 	Unmarked func(address *v1beta2.IPAddress) bool
 	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter of the claims that are worked on. Empty: all are.
 	WatchFilter string
-	// ClaimShown and AddressShown are called for every change of a claim or an IPAddress, of any provider, before its claim is queued. They may be nil.
+	// ClaimShown and AddressShown are called for every change of a claim or an IPAddress, of any provider, before its claim is queued.
 	// before is nil for a new one, and AddressShown's now for an IPAddress that is gone.
 	ClaimShown   func(before, now *v1beta2.IPAddressClaim)
 	AddressShown func(before, now *v1beta2.IPAddress)
-	// ClaimGone is called when a claim is gone and no create of its IPAddress can be carried out any more. It may be nil.
+	// ClaimGone is called when a claim of the provider is gone and no create of its IPAddress can be carried out any more.
 	ClaimGone func(claim *v1beta2.IPAddressClaim)
 }

@@ -82,23 +82,17 @@ type Cluster struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
-		Paused *bool `json:"paused"`
+		Paused bool `json:"paused"`
 	} `json:"spec"`
 }
 
 // Paused reports whether the cluster is paused, by its spec or by the annotation.
-func (c *Cluster) Paused() bool {
-	return Paused(c) || c.Spec.Paused != nil && *c.Spec.Paused
-}
+func (c *Cluster) Paused() bool { return Paused(c) || c.Spec.Paused }
 
 // DeepCopyObject implements runtime.Object.
 func (c *Cluster) DeepCopyObject() runtime.Object {
 	to := *c
 	c.DeepCopyInto(&to.ObjectMeta)
-	if c.Spec.Paused != nil {
-		paused := *c.Spec.Paused
-		to.Spec.Paused = &paused
-	}
 	return &to
 }
 
@@ -107,14 +101,14 @@ func (c *Cluster) DeepCopyObject() runtime.Object {
 // may create claims can write annotations.
 func (c *Contract) Token(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) types.UID {
 	for _, uid := range said(claim, address) {
-		if uid != "" && !c.taken(uid, claim) {
+		if !c.taken(uid, claim) {
 			return uid
 		}
 	}
 	return claim.UID
 }
 
-// said returns the tokens that a claim and its IPAddress say, the first one first.
+// said returns the tokens that a claim and its IPAddress, which may be nil, say: those that count most first.
 func said(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) (all []types.UID) {
 	var noted []types.UID
 	for _, o := range []metav1.Object{claim, address} {
@@ -124,67 +118,42 @@ func said(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) (all []type
 		if uid, ok := Owner(o); ok {
 			all = append(all, uid)
 		}
-		noted = append(noted, types.UID(o.GetAnnotations()[AnnotationClaimUID]))
+		if uid, ok := o.GetAnnotations()[AnnotationClaimUID]; ok && uid != "" {
+			noted = append(noted, types.UID(uid))
+		}
 	}
 	return append(all, noted...)
 }
 
-// bearer is a claim that says that it has a token.
-type bearer struct {
-	claim types.NamespacedName
-	uid   types.UID
-	since metav1.Time
-	// rank: 0 if the token is its UID, 1 if its owner annotation says so, 2 if a former version noted it.
-	rank int
-}
-
-// bears returns what a claim says about its tokens.
-func bears(claim *v1beta2.IPAddressClaim) map[types.UID]bearer {
-	b := bearer{claim: NameOf(claim), uid: claim.UID, since: claim.CreationTimestamp, rank: 2}
-	all := map[types.UID]bearer{}
-	if !IsCopy(claim) {
-		all[types.UID(claim.Annotations[AnnotationClaimUID])] = b
+// saying returns the claims that have or say a token.
+func (c *Contract) saying(token types.UID) (all []*v1beta2.IPAddressClaim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name := range c.tokens[token] {
+		if claim, ok := c.Claims.Get(name.Namespace, name.Name); ok {
+			all = append(all, claim)
+		}
 	}
-	b.rank = 1
-	if uid, ok := Owner(claim); ok {
-		all[uid] = b
-	}
-	b.rank = 0
-	all[claim.UID] = b
-	delete(all, "")
 	return all
 }
 
-// taken reports whether another claim has a token with more right: one whose UID it is, then one whose owner annotation says so, then the older one.
+// taken reports whether another claim has a token with more right: the one whose UID it is, or an older one that says it, too.
 func (c *Contract) taken(token types.UID, by *v1beta2.IPAddressClaim) bool {
-	own, ok := bears(by)[token]
-	if !ok { // only its IPAddress says so
-		own = bearer{claim: NameOf(by), uid: by.UID, since: by.CreationTimestamp, rank: 2}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for uid, other := range c.tokens[token] {
-		if uid != by.UID && cmp.Or(cmp.Compare(other.rank, own.rank), other.since.Compare(own.since.Time), strings.Compare(other.claim.String(), own.claim.String())) < 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.saying(token), func(o *v1beta2.IPAddressClaim) bool {
+		return o.UID != by.UID && (o.UID == token || Older(o, by) < 0)
+	})
+}
+
+// Older compares objects by their age, and those of one age by their names.
+func Older(a, b metav1.Object) int {
+	first, second := a.GetCreationTimestamp(), b.GetCreationTimestamp()
+	return cmp.Or(first.Compare(second.Time), strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()))
 }
 
 // Bearer returns the claim that has a token, and its IPAddress; nil where there is none. A token that only an IPAddress says is found once its claim carries it.
 func (c *Contract) Bearer(token types.UID) (*v1beta2.IPAddressClaim, *v1beta2.IPAddress) {
-	c.mu.Lock()
-	var names []types.NamespacedName
-	for _, b := range c.tokens[token] {
-		names = append(names, b.claim)
-	}
-	c.mu.Unlock()
-	for _, name := range names {
-		claim, ok := c.Claims.Get(name.Namespace, name.Name)
-		if !ok {
-			continue
-		}
-		address, ok := c.Addresses.Get(name.Namespace, name.Name)
+	for _, claim := range c.saying(token) {
+		address, ok := c.Addresses.Get(claim.Namespace, claim.Name)
 		if !ok || !Owns(claim, address) {
 			address = nil
 		}

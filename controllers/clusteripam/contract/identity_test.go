@@ -42,27 +42,27 @@ func TestToken(t *testing.T) {
 		others  []*v1beta2.IPAddressClaim
 		want    types.UID
 	}{
-		"a new claim":                         {claim: claimWith("a", 0), want: "uid of a"},
-		"its own annotation":                  {claim: claimWith("a", 0, AnnotationOwner, "n/a/x"), want: "x"},
-		"it was copied to another name":       {claim: claimWith("a", 0, AnnotationOwner, "n/b/x"), want: "uid of a"},
-		"it was copied to another namespace":  {claim: claimWith("a", 0, AnnotationOwner, "m/a/x"), want: "uid of a"},
-		"nonsense":                            {claim: claimWith("a", 0, AnnotationOwner, "n/a/"), want: "uid of a"},
-		"more nonsense":                       {claim: claimWith("a", 0, AnnotationOwner, "x"), want: "uid of a"},
-		"its IPAddress knows":                 {claim: claimWith("a", 0), address: address(AnnotationOwner, "n/a/x"), want: "x"},
-		"its IPAddress was copied":            {claim: claimWith("a", 0), address: address(AnnotationOwner, "n/b/x"), want: "uid of a"},
-		"both know":                           {claim: claimWith("a", 0, AnnotationOwner, "n/a/x"), address: address(AnnotationOwner, "n/a/y"), want: "x"},
-		"of a former version":                 {claim: claimWith("a", 0, AnnotationClaimUID, "x"), want: "x"},
-		"its IPAddress is of one":             {claim: claimWith("a", 0), address: address(AnnotationClaimUID, "x"), want: "x"},
-		"copied, of a former version":         {claim: claimWith("a", 0, AnnotationOwner, "n/b/x", AnnotationClaimUID, "x"), want: "uid of a"},
-		"the UID of another claim":            {claim: claimWith("a", 9, AnnotationOwner, "n/a/uid of b"), others: []*v1beta2.IPAddressClaim{claimWith("b", 0)}, want: "uid of a"},
-		"an older claim says the same":        {claim: claimWith("a", 0, AnnotationOwner, "n/a/x"), others: []*v1beta2.IPAddressClaim{claimWith("b", 9, AnnotationOwner, "n/b/x")}, want: "uid of a"},
-		"a younger claim says the same":       {claim: claimWith("a", 9, AnnotationOwner, "n/a/x"), others: []*v1beta2.IPAddressClaim{claimWith("b", 0, AnnotationOwner, "n/b/x")}, want: "x"},
-		"an older one of a former version":    {claim: claimWith("a", 0, AnnotationOwner, "n/a/x"), others: []*v1beta2.IPAddressClaim{claimWith("b", 9, AnnotationClaimUID, "x")}, want: "x"},
-		"another one's owner annotation says": {claim: claimWith("a", 9, AnnotationClaimUID, "x"), others: []*v1beta2.IPAddressClaim{claimWith("b", 0, AnnotationOwner, "n/b/x")}, want: "uid of a"},
+		"a new claim":                          {claim: claimWith("a", 0), want: "uid of a"},
+		"its own annotation":                   {claim: claimWith("a", 0, AnnotationOwner, "n/a/x"), want: "x"},
+		"it was copied to another name":        {claim: claimWith("a", 0, AnnotationOwner, "n/b/x"), want: "uid of a"},
+		"it was copied to another namespace":   {claim: claimWith("a", 0, AnnotationOwner, "m/a/x"), want: "uid of a"},
+		"nonsense":                             {claim: claimWith("a", 0, AnnotationOwner, "n/a/"), want: "uid of a"},
+		"more nonsense":                        {claim: claimWith("a", 0, AnnotationOwner, "x"), want: "uid of a"},
+		"its IPAddress knows":                  {claim: claimWith("a", 0), address: address(AnnotationOwner, "n/a/x"), want: "x"},
+		"its IPAddress was copied":             {claim: claimWith("a", 0), address: address(AnnotationOwner, "n/b/x"), want: "uid of a"},
+		"both know":                            {claim: claimWith("a", 0, AnnotationOwner, "n/a/x"), address: address(AnnotationOwner, "n/a/y"), want: "x"},
+		"of a former version":                  {claim: claimWith("a", 0, AnnotationClaimUID, "x"), want: "x"},
+		"its IPAddress is of one":              {claim: claimWith("a", 0), address: address(AnnotationClaimUID, "x"), want: "x"},
+		"copied, of a former version":          {claim: claimWith("a", 0, AnnotationOwner, "n/b/x", AnnotationClaimUID, "x"), want: "uid of a"},
+		"the UID of another claim":             {claim: claimWith("a", 9, AnnotationOwner, "n/a/uid of b"), others: []*v1beta2.IPAddressClaim{claimWith("b", 0)}, want: "uid of a"},
+		"an older claim says the same":         {claim: claimWith("a", 0, AnnotationOwner, "n/a/x"), others: []*v1beta2.IPAddressClaim{claimWith("b", 9, AnnotationOwner, "n/b/x")}, want: "uid of a"},
+		"a younger claim says the same":        {claim: claimWith("a", 9, AnnotationOwner, "n/a/x"), others: []*v1beta2.IPAddressClaim{claimWith("b", 0, AnnotationOwner, "n/b/x")}, want: "x"},
+		"an older one of a former version":     {claim: claimWith("a", 0, AnnotationOwner, "n/a/x"), others: []*v1beta2.IPAddressClaim{claimWith("b", 9, AnnotationClaimUID, "x")}, want: "uid of a"},
+		"its own UID, which an older one says": {claim: claimWith("a", 0, AnnotationOwner, "n/a/uid of a"), others: []*v1beta2.IPAddressClaim{claimWith("b", 9, AnnotationOwner, "n/b/uid of a")}, want: "uid of a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			term := &runner.Term{Queue: noQueue{}}
-			c := New(Config{Term: term, Provider: nobody{}})
+			c := New(Config{Term: term, Provider: nobody{}, ClaimShown: func(_, _ *v1beta2.IPAddressClaim) {}})
 			for _, o := range append(tc.others, tc.claim) {
 				term.Shows(runner.IPAddressClaims, o)
 			}
@@ -72,8 +72,8 @@ func TestToken(t *testing.T) {
 			for _, o := range append(tc.others, tc.claim) {
 				term.Gone(runner.IPAddressClaims, o)
 			}
-			if len(c.tokens)+len(c.ofPool)+len(c.ofCluster) > 0 {
-				t.Errorf("something is left: %v %v %v", c.tokens, c.ofPool, c.ofCluster)
+			if len(c.tokens) > 0 {
+				t.Errorf("something is left: %v", c.tokens)
 			}
 		})
 	}

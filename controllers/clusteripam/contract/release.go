@@ -30,48 +30,31 @@ func (c *Contract) release(ctx context.Context, claim *v1beta2.IPAddressClaim, p
 	if err := c.Provider.MayRelease(claim, pool); err != nil {
 		return c.wait(ctx, claim, err)
 	}
-	address, err := c.last(ctx, claim, func(a *v1beta2.IPAddress) bool { return Owns(claim, a) })
-	if err != nil {
+	address, err := c.addressOf(ctx, claim, true)
+	switch {
+	case err != nil:
+		return err
+	case address == nil || !Owns(claim, address):
+		if err := c.Provider.Release(ctx, claim); err != nil {
+			return c.wait(ctx, claim, err)
+		}
+		return c.removeFinalizer(ctx, runner.IPAddressClaims, claim, v1beta2.FinalizerReleaseAddress)
+	}
+	if claim, err = c.mark(ctx, claim, address, c.Says(address)); err != nil { // Afterwards nothing says what it was.
 		return err
 	}
-	if address != nil { // Afterwards nothing says what it was.
-		if claim, err = c.mark(ctx, claim, address, c.says(address)); err != nil {
-			return err
-		}
-	}
-	if address != nil && c.unmarked(address) {
+	if c.Unmarked(address) {
 		if err := c.Provider.Confirm(ctx, claim, pool, address); err != nil {
 			return c.wait(ctx, claim, err)
 		}
 	}
-	if address != nil {
-		return c.wait(ctx, claim, c.end(ctx, address))
-	}
-	if err := c.Provider.Release(ctx, claim); err != nil {
-		return c.wait(ctx, claim, err)
-	}
-	return c.removeFinalizer(ctx, runner.IPAddressClaims, claim, v1beta2.FinalizerReleaseAddress)
+	return c.wait(ctx, claim, c.end(ctx, address))
 }
 
-// last returns the IPAddress that a claim still has; nil if there is none, and none can be created any more.
-func (c *Contract) last(ctx context.Context, claim *v1beta2.IPAddressClaim, owns func(*v1beta2.IPAddress) bool) (*v1beta2.IPAddress, error) {
-	found, err := c.settled(ctx, claim) // also while the watch shows one: it may be gone before the create is carried out
-	if err != nil {
-		return nil, err
-	}
-	if found == nil {
-		found, _ = c.Addresses.Get(claim.Namespace, claim.Name)
-	}
-	if found == nil || !owns(found) {
-		return nil, nil
-	}
-	return found, nil
-}
-
-// end removes the finalizer of an IPAddress and deletes it. Its end, which the watch shows, queues its claim.
+// end removes the finalizer of an IPAddress and deletes it. Its end, which the watch shows, queues its claim; until then the error says that it waits.
 func (c *Contract) end(ctx context.Context, address *v1beta2.IPAddress) error {
-	if GoingAway(address) {
-		return movedAway("IPAddress")
+	if err := movedAway(address); err != nil {
+		return err
 	}
 	if err := c.removeFinalizer(ctx, runner.IPAddresses, address, v1beta2.FinalizerProtectAddress); err != nil {
 		return err
@@ -87,7 +70,7 @@ func (c *Contract) end(ctx context.Context, address *v1beta2.IPAddress) error {
 		return Waits{Reason: ReasonDeleting,
 			Message: fmt.Sprintf("The IPAddress is being deleted, and stays until others have removed their finalizers: %s.", strings.Join(others, ", "))}
 	}
-	return nil
+	return writes.Pending{}
 }
 
 // isGone reports whether a write was carried out, or its object is gone.
@@ -114,79 +97,92 @@ func (c *Contract) letGoOfOrphan(ctx context.Context, shown *v1beta2.IPAddressCl
 	}
 	claim := &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: address.Namespace, Name: address.Name}}
 	claim.Spec.PoolRef = address.Spec.PoolRef
-	if pool, ours := c.Provider.Pool(claim); !ours || c.heldUp(claim, pool) || GoingAway(pool) {
+	if pool, ours := c.Provider.Pool(claim); !ours || c.paused(claim, pool) || GoingAway(pool) {
 		return nil
 	}
 	live := &v1beta2.IPAddressClaim{}
-	err := c.Term.API.Get(ctx, runner.IPAddressClaims, NameOf(address), live)
-	if err == nil && Owns(live, address) {
+	switch err := c.Term.API.Get(ctx, runner.IPAddressClaims, NameOf(address), live); {
+	case err == nil && Owns(live, address):
 		return nil // The watch will show it.
-	}
-	if !isGone(err) {
+	case !isGone(err):
 		return fmt.Errorf("find out whether the claim of a deleted IPAddress exists: %w", err)
 	}
 	return c.removeFinalizer(ctx, runner.IPAddresses, address, v1beta2.FinalizerProtectAddress)
 }
 
-// keepsInDeletion reports whether only our finalizer keeps an IPAddress that is being deleted here.
+// keepsInDeletion reports whether our finalizer keeps an IPAddress that is being deleted here.
 func keepsInDeletion(address *v1beta2.IPAddress) bool {
 	return address.DeletionTimestamp != nil && !GoingAway(address) && has(address, v1beta2.FinalizerProtectAddress)
 }
 
-// depart ends what claims of a name have left that are gone. over is whether nothing is left.
-func (c *Contract) depart(ctx context.Context, name types.NamespacedName) (over bool, err error) {
+// depart ends what claims of a name have left that are gone. Without an error nothing is left.
+func (c *Contract) depart(ctx context.Context, name types.NamespacedName) error {
 	for {
 		c.mu.Lock()
-		all := c.departures[name]
+		all := c.gone[name]
 		c.mu.Unlock()
 		if len(all) == 0 {
-			return true, nil
+			return nil
 		}
-		claim := all[0].claim
-		if all[0].release {
-			over, err = c.releaseGone(ctx, claim)
-		} else { // An IPAddress that exists holds its address by itself.
-			over = true
-			_, err = c.settled(ctx, claim)
-		}
-		if err != nil || !over {
-			return false, err
+		claim := all[0]
+		if err := c.leave(ctx, claim); err != nil {
+			return err
 		}
 		c.mu.Lock()
-		delete(c.creates, claim.UID)
-		if c.departures[name] = c.departures[name][1:]; len(c.departures[name]) == 0 {
-			delete(c.departures, name)
+		delete(c.creating, claim.UID)
+		if c.gone[name] = all[1:]; len(c.gone[name]) == 0 {
+			delete(c.gone, name)
 		}
 		c.mu.Unlock()
-		c.over(claim)
+		c.ClaimGone(claim)
 	}
 }
 
-// lookAgain is how long a claim that is gone waits if it, its pool or its Cluster is paused. No event names it any more.
+// lookAgain is how long a claim that is gone waits if its pool or its Cluster is paused. No event names it any more.
 const lookAgain = 10 * time.Second
 
-// releaseGone does for a claim that was deleted before its finalizer counted what release does. over is whether nothing is left.
-func (c *Contract) releaseGone(ctx context.Context, claim *v1beta2.IPAddressClaim) (over bool, err error) {
-	pool, _ := c.Provider.Pool(claim)
-	if c.heldUp(claim, pool) || GoingAway(pool) {
-		return false, writes.Later(lookAgain)
+// leave does for a claim that is gone what is left to do. Without an error nothing is left.
+func (c *Contract) leave(ctx context.Context, claim *v1beta2.IPAddressClaim) error {
+	pool, ours := c.Provider.Pool(claim)
+	switch early := ours && c.chosen(claim) && deletedEarly(claim); {
+	case early && (c.paused(claim, pool) || GoingAway(pool)):
+		return writes.Later(lookAgain)
+	case early:
+		return c.releaseGone(ctx, claim)
 	}
-	// The garbage collector may have removed the owner that is gone.
-	address, err := c.last(ctx, claim, func(a *v1beta2.IPAddress) bool {
-		token, ok := Owner(claim)
-		its, also := Owner(a)
-		return madeFor(a) == claim.UID || ok && also && its == token
-	})
-	if err != nil {
-		return false, err
+	address, err := c.addressOf(ctx, claim, false)
+	if _, shown := c.Addresses.Get(claim.Namespace, claim.Name); err == nil && address != nil && !shown {
+		return writes.Later(time.Second) // It holds its address by itself, once the watch shows it.
 	}
-	if address != nil {
+	return err
+}
+
+// deletedEarly reports whether a claim that is gone, which the watch showed with our finalizer and without having been marked as deleted, was deleted before the
+// finalizer counted: the API server looks once, and then deletes later versions, too.
+func deletedEarly(claim *v1beta2.IPAddressClaim) bool {
+	return claim.DeletionTimestamp == nil && has(claim, v1beta2.FinalizerReleaseAddress) && !GoingAway(claim)
+}
+
+// releaseGone does for a claim that is gone what release does. Without an error nothing is left.
+func (c *Contract) releaseGone(ctx context.Context, claim *v1beta2.IPAddressClaim) error {
+	address, err := c.addressOf(ctx, claim, true)
+	switch {
+	case err != nil:
+		return err
+	case address != nil && made(claim, address):
 		err = c.end(ctx, address)
-	} else {
-		over, err = true, c.Provider.Release(ctx, claim)
+	default:
+		err = c.Provider.Release(ctx, claim)
 	}
 	if w, ok := errors.AsType[Waits](err); ok { // There is no claim to tell.
-		return false, writes.Later(cmp.Or(w.Again, lookAgain))
+		return writes.Later(cmp.Or(w.Again, lookAgain))
 	}
-	return over, err
+	return err
+}
+
+// made reports whether an IPAddress was made for a claim that is gone. The garbage collector may have removed the owner.
+func made(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
+	token, ok := Owner(claim)
+	its, also := Owner(address)
+	return madeFor(address) == claim.UID || ok && also && its == token
 }

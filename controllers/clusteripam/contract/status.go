@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
@@ -27,12 +27,7 @@ const (
 
 // Find returns the condition of a type; nil if there is none.
 func Find(conditions []metav1.Condition, kind string) *metav1.Condition {
-	for i := range conditions {
-		if conditions[i].Type == kind {
-			return &conditions[i]
-		}
-	}
-	return nil
+	return meta.FindStatusCondition(conditions, kind)
 }
 
 // Same reports whether two conditions say the same. Old API versions do not store the generation.
@@ -42,17 +37,9 @@ func Same(a, b metav1.Condition) bool {
 
 // With returns the conditions with c in place of the one of its type.
 func With(conditions []metav1.Condition, c metav1.Condition) []metav1.Condition {
-	c.LastTransitionTime = metav1.NewTime(time.Now().Truncate(time.Second))
-	all := slices.Clone(conditions)
-	before := Find(all, c.Type)
-	if before == nil {
-		return append(all, c)
-	}
-	if before.Status == c.Status {
-		c.LastTransitionTime = before.LastTransitionTime
-	}
-	*before = c
-	return all
+	conditions = slices.Clone(conditions)
+	meta.SetStatusCondition(&conditions, c)
+	return conditions
 }
 
 // tell writes into the status of a claim that it has an address, or a prefix.

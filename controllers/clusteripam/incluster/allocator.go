@@ -1,8 +1,7 @@
 package incluster
 
 import (
-	"cmp"
-	"container/heap"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/addresses"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/contract"
@@ -22,39 +22,33 @@ import (
 // AnnotationAddress on a claim and its IPAddress is the block that the claim has: an address, or a prefix with its length.
 const AnnotationAddress = "networking.x-k8s.io/address"
 
-// allocator knows who holds which block of which pool, and who gets the next one. It makes no requests and reads no clock. Nothing is given away before it
-// is started: then all objects that exist are known. Not safe for concurrent use.
+// allocator knows who holds which block of which pool, and who gets the next one. It makes no requests and reads no clock. Its set and gone methods note what exists;
+// blocks are given away by want and serve, which are called when everything that exists is known. Not safe for concurrent use.
 type allocator struct {
-	pools     map[runner.Key]*pool
-	order     []*pool              // all pools, by key
-	claims    map[types.UID]*claim // of these pools
-	names     map[types.NamespacedName]*claim
-	addresses map[types.NamespacedName]*address
+	pools map[runner.Key]*pool
 	// wants reports whether nothing about a claim itself forbids to give it a block.
-	wants   func(*claim) bool
-	started bool
-	holds   int // numbers the holds of claims
+	wants func(*claim) bool
 	// changed are the claims and pools to look at again.
 	changed map[runner.Key]bool
 }
 
 // pool is a pool object, if it exists, and everything that refers to it.
 type pool struct {
-	key     runner.Key
-	object  *object // nil if it does not exist
-	usage   addresses.Usage
-	holders ipam.PrefixMap[holders]
-	waiting queue
-	claims  int // how many claims and IPAddresses refer to it
+	key       runner.Key
+	object    *object // nil if it does not exist
+	claims    map[types.UID]*claim
+	addresses map[types.NamespacedName]*address
+	usage     addresses.Usage
+	holders   ipam.PrefixMap[holders]
+	waiting   map[*claim]bool
+	leaving   map[*claim]bool // in deletion, with a block: a grace period keeps them
 	// moves: clusterctl has begun to move what it has given, and the object does not say so yet.
 	moves bool
-	// leaving are claims in deletion that only a grace period keeps.
-	leaving map[*claim]bool
-	// strays are IPAddresses without a claim, conflicts those of which another one has an address.
-	strays, conflicts map[*address]bool
+	// reported is when its status was made last.
+	reported time.Time
 }
 
-// holders are those that hold one block.
+// holders are those that hold one block, in the order in which they came.
 type holders struct {
 	claims    []*claim
 	addresses []*address
@@ -65,24 +59,17 @@ type claim struct {
 	object *v1beta2.IPAddressClaim
 	pool   *pool
 	block  netip.Prefix // that it holds; not valid if it has none
-	hold   int          // number of its hold: earlier ones are smaller
-	said   netip.Prefix // what its annotation says
 	passed bool         // it has an IPAddress, or one may have been created
-	index  int          // in the queue of the pool; -1 if it is not there
 }
 
 // address is an IPAddress.
 type address struct {
 	object *v1beta2.IPAddress
-	pool   *pool
 	block  netip.Prefix // not valid if it cannot be read
 }
 
 func newAllocator(wants func(*claim) bool) *allocator {
-	return &allocator{
-		pools: map[runner.Key]*pool{}, claims: map[types.UID]*claim{}, names: map[types.NamespacedName]*claim{}, addresses: map[types.NamespacedName]*address{},
-		wants: wants, changed: map[runner.Key]bool{},
-	}
+	return &allocator{pools: map[runner.Key]*pool{}, wants: wants, changed: map[runner.Key]bool{}}
 }
 
 // poolOf returns the key of the pool that a claim or an IPAddress of a namespace names. ok is false if it is a pool of another provider.
@@ -97,10 +84,6 @@ func poolOf(ref v1beta2.IPPoolReference, namespace string) (_ runner.Key, ok boo
 	return runner.Key{Kind: k.kind, Namespace: namespace, Name: ref.Name}, true
 }
 
-func compare(a, b runner.Key) int {
-	return cmp.Or(strings.Compare(a.Kind.Name, b.Kind.Name), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
-}
-
 func (a *allocator) touch(k runner.Key) { a.changed[k] = true }
 
 func (a *allocator) touchClaim(c *claim) { a.touch(runner.KeyOf(runner.IPAddressClaims, c.object)) }
@@ -108,19 +91,26 @@ func (a *allocator) touchClaim(c *claim) { a.touch(runner.KeyOf(runner.IPAddress
 func (a *allocator) pool(key runner.Key) *pool {
 	p, ok := a.pools[key]
 	if !ok {
-		p = &pool{key: key, leaving: map[*claim]bool{}, strays: map[*address]bool{}, conflicts: map[*address]bool{}}
+		p = &pool{key: key, claims: map[types.UID]*claim{}, addresses: map[types.NamespacedName]*address{}, waiting: map[*claim]bool{}, leaving: map[*claim]bool{}}
 		a.pools[key] = p
-		i, _ := slices.BinarySearchFunc(a.order, key, func(p *pool, key runner.Key) int { return compare(p.key, key) })
-		a.order = slices.Insert(a.order, i, p)
 	}
 	return p
 }
 
-// tidy forgets a pool to which nothing refers.
-func (a *allocator) tidy(p *pool) {
-	if p.object == nil && p.claims == 0 {
+// claim returns what is known of a claim; nil if it is gone.
+func (a *allocator) claim(o *v1beta2.IPAddressClaim) *claim {
+	key, _ := poolOf(o.Spec.PoolRef, o.Namespace)
+	if p := a.pools[key]; p != nil {
+		return p.claims[o.UID]
+	}
+	return nil
+}
+
+// changes has a pool looked at again. It forgets one to which nothing refers.
+func (a *allocator) changes(p *pool) {
+	a.touch(p.key)
+	if p.object == nil && len(p.claims)+len(p.addresses) == 0 {
 		delete(a.pools, p.key)
-		a.order = slices.DeleteFunc(a.order, func(o *pool) bool { return o == p })
 	}
 }
 
@@ -128,21 +118,32 @@ func (a *allocator) tidy(p *pool) {
 func (a *allocator) setPool(key runner.Key, o *object) {
 	p := a.pool(key)
 	before := p.object
-	p.object = o
 	p.moves = p.moves && o != nil && !o.moved()
-	a.touch(key)
 	if before != nil && o != nil && reflect.DeepEqual(before.spec, o.spec) {
 		o.compiled, o.invalid = before.compiled, before.invalid
+		p.object = o
 	} else {
-		a.touchOverlapping(p, before)
-		if o != nil {
+		a.touchOverlapping(p)
+		if p.object = o; o != nil {
 			o.compile()
 		}
 		p.usage.SetPool(p.compiled())
-		a.touchOverlapping(p, o)
+		a.touchOverlapping(p)
 	}
-	a.serve(p)
-	a.tidy(p)
+	if !o.alike(before) {
+		a.touchClaims(p)
+	}
+	a.changes(p)
+}
+
+// touchClaims looks again at the claims of p, and at those of its IPAddresses.
+func (a *allocator) touchClaims(p *pool) {
+	for _, c := range p.claims {
+		a.touchClaim(c)
+	}
+	for name := range p.addresses {
+		a.touch(runner.Key{Kind: runner.IPAddressClaims, Namespace: name.Namespace, Name: name.Name})
+	}
 }
 
 func (p *pool) compiled() *addresses.Pool {
@@ -152,135 +153,37 @@ func (p *pool) compiled() *addresses.Pool {
 	return p.object.compiled
 }
 
-// touchOverlapping looks again at the pools that have addresses of p as it was or is.
-func (a *allocator) touchOverlapping(p *pool, as *object) {
-	if !a.started || as == nil {
-		return
-	}
-	for _, o := range a.order {
-		if _, shared := o.shares(as.compiled); shared && o != p {
+func (p *pool) counts() v1alpha2.PoolUsage { return v1alpha2.PoolUsage(p.usage.Counts()) }
+
+// touchOverlapping looks again at the pools that have addresses of p.
+func (a *allocator) touchOverlapping(p *pool) {
+	for _, o := range a.pools {
+		if _, shared := o.shares(p); shared {
 			a.touch(o.key)
 		}
 	}
 }
 
 // shares returns the first address that p has in common with another pool.
-func (p *pool) shares(o *addresses.Pool) (_ netip.Addr, ok bool) {
-	if p.compiled() == nil || o == nil {
+func (p *pool) shares(o *pool) (_ netip.Addr, ok bool) {
+	if p == o || p.compiled() == nil || o.compiled() == nil {
 		return netip.Addr{}, false
 	}
-	return p.compiled().Shared(o)
+	return p.compiled().Shared(o.compiled())
 }
 
-// eligible reports whether blocks of p may be allocated now.
-func (p *pool) eligible() bool { return p.object.eligible() && p.compiled() != nil && !p.moves }
+// eligible reports whether blocks of p may be allocated now. Without its finalizer it could vanish at any time.
+func (p *pool) eligible() bool {
+	_, _, gives := p.state()
+	return gives && !contract.Paused(p.object.meta) && !contract.GoingAway(p.object.meta) && slices.Contains(p.object.meta.GetFinalizers(), v1beta2.FinalizerProtectPool)
+}
 
-// move notes that a claim or an IPAddress of p is as it is now, and was as it was before, or nil. The first one that clusterctl marks begins a move. Of Global pools
-// clusterctl deletes neither the pool nor its IPAddresses, which go on holding their addresses.
-func (a *allocator) move(p *pool, was, is metav1.Object) {
-	if contract.GoingAway(is) && !contract.GoingAway(was) && !kinds[p.key.Kind.Name].global && (p.object != nil || !a.started) {
+// move notes that clusterctl has marked a claim or an IPAddress of p: the first one begins a move. Of Global pools clusterctl deletes neither the pool nor its
+// IPAddresses, which go on holding their addresses.
+func (a *allocator) move(p *pool, o metav1.Object) {
+	if contract.GoingAway(o) && !kinds[p.key.Kind.Name].global && !p.moves && !p.object.moved() {
 		p.moves = true
 		a.touch(p.key)
-	}
-}
-
-// inUse reports whether an IPAddress of p exists or may be created.
-func (p *pool) inUse() bool { return p.usage.Counts().Used > 0 }
-
-// setClaim notes a claim as it is stored.
-func (a *allocator) setClaim(o *v1beta2.IPAddressClaim) {
-	key, ours := poolOf(o.Spec.PoolRef, o.Namespace)
-	if !ours {
-		return
-	}
-	c, known := a.claims[o.UID]
-	if known {
-		a.move(c.pool, c.object, o)
-	} else {
-		c = &claim{pool: a.pool(key), index: -1}
-		c.pool.claims++
-		a.claims[o.UID] = c
-		a.move(c.pool, nil, o)
-	}
-	c.object = o
-	a.names[contract.NameOf(o)] = c
-	if own := a.addresses[contract.NameOf(o)]; own != nil {
-		a.stray(own)
-		a.follow(c, own)
-	}
-	if said := blockSaid(o); said != c.said {
-		if c.said = said; !c.passed {
-			a.drop(c)
-			a.give(c, said)
-		}
-	}
-	if o.DeletionTimestamp != nil && c.isUnknown() {
-		a.drop(c)
-	}
-	a.wait(c)
-	a.leave(c)
-	a.serve(c.pool)
-}
-
-// isUnknown reports whether nobody but this process knows of the block of a claim.
-func (c *claim) isUnknown() bool { return !c.passed && !c.said.IsValid() }
-
-// follow makes a claim hold what its IPAddress has, whatever it held before.
-func (a *allocator) follow(c *claim, own *address) {
-	if own.block.IsValid() && contract.Owns(c.object, own.object) {
-		if c.passed = true; c.block != own.block {
-			a.drop(c)
-			a.give(c, own.block)
-		}
-		a.wait(c)
-	}
-}
-
-// claimGone notes that a claim is gone, and that no IPAddress of it can be created any more.
-func (a *allocator) claimGone(o *v1beta2.IPAddressClaim) {
-	c, known := a.claims[o.UID]
-	if !known {
-		return
-	}
-	delete(a.claims, o.UID)
-	if a.names[contract.NameOf(o)] == c {
-		delete(a.names, contract.NameOf(o))
-	}
-	if c.index >= 0 {
-		heap.Remove(&c.pool.waiting, c.index)
-	}
-	delete(c.pool.leaving, c)
-	c.pool.claims--
-	a.drop(c)
-	if own := a.addresses[contract.NameOf(o)]; own != nil {
-		a.stray(own)
-	}
-	a.serve(c.pool)
-	a.tidy(c.pool)
-}
-
-// wait queues a claim for a block of its pool, or takes it out of the queue.
-func (a *allocator) wait(c *claim) {
-	waits := !c.block.IsValid() && c.object.DeletionTimestamp == nil
-	switch {
-	case waits && c.index < 0:
-		heap.Push(&c.pool.waiting, c)
-	case !waits && c.index >= 0:
-		heap.Remove(&c.pool.waiting, c.index)
-	}
-}
-
-// leave notes whether a claim only keeps its block for a grace period. Claims that wait then say when the next block is free.
-func (a *allocator) leave(c *claim) {
-	p := c.pool
-	if c.object.DeletionTimestamp == nil || !c.block.IsValid() || len(contract.KeptBy(c.object)) > 0 || p.leaving[c] {
-		return
-	}
-	before := p.nextFree()
-	if p.leaving[c] = true; !p.nextFree().Equal(before) {
-		for _, w := range p.waiting {
-			a.touchClaim(w)
-		}
 	}
 }
 
@@ -294,15 +197,80 @@ func (p *pool) grace() time.Duration {
 
 // nextFree is when the next grace period ends; zero if there is none.
 func (p *pool) nextFree() (at time.Time) {
-	if p.grace() == 0 {
-		return at
-	}
 	for c := range p.leaving {
-		if ends := c.object.DeletionTimestamp.Add(p.grace()); at.IsZero() || ends.Before(at) {
+		ends := c.object.DeletionTimestamp.Add(p.grace())
+		if p.grace() > 0 && len(contract.KeptBy(c.object)) == 0 && (at.IsZero() || ends.Before(at)) {
 			at = ends
 		}
 	}
 	return at
+}
+
+// setClaim notes a claim as it is stored.
+func (a *allocator) setClaim(o *v1beta2.IPAddressClaim) {
+	key, ours := poolOf(o.Spec.PoolRef, o.Namespace)
+	if !ours {
+		return
+	}
+	p := a.pool(key)
+	c, known := p.claims[o.UID]
+	if !known {
+		c = &claim{object: &v1beta2.IPAddressClaim{}, pool: p}
+		p.claims[o.UID] = c
+		a.touch(p.key) // Perhaps there is an IPAddress of its name.
+	}
+	before, said := blockSaid(c.object), blockSaid(o)
+	c.object = o
+	a.move(p, o)
+	switch own := p.addresses[contract.NameOf(o)]; {
+	case own != nil && own.block.IsValid() && contract.Owns(o, own.object):
+		c.passed = true
+		a.hold(c, own.block)
+	case c.passed: // It keeps what its IPAddress may say.
+	case said != before:
+		a.hold(c, said)
+	}
+	a.wait(c)
+}
+
+// claimGone notes that a claim is gone, and that no IPAddress of it can be created any more.
+func (a *allocator) claimGone(o *v1beta2.IPAddressClaim) {
+	c := a.claim(o)
+	if c == nil {
+		return
+	}
+	delete(c.pool.claims, o.UID)
+	delete(c.pool.waiting, c)
+	a.leave(c, false)
+	a.hold(c, netip.Prefix{})
+	a.changes(c.pool)
+}
+
+// wait has a claim wait for a block of its pool, or not.
+func (a *allocator) wait(c *claim) {
+	goes, holds := c.object.DeletionTimestamp != nil, c.block.IsValid()
+	if !holds && !goes {
+		c.pool.waiting[c] = true
+	} else {
+		delete(c.pool.waiting, c)
+	}
+	a.leave(c, holds && goes)
+}
+
+// leave notes whether a claim may keep its block for a grace period. Those that wait then say anew when the next one ends.
+func (a *allocator) leave(c *claim, leaves bool) {
+	p := c.pool
+	if before := p.leaving[c]; before == leaves {
+		return
+	} else if delete(p.leaving, c); leaves {
+		p.leaving[c] = true
+	}
+	if p.grace() > 0 {
+		a.touch(p.key)
+		for w := range p.waiting {
+			a.touchClaim(w)
+		}
+	}
 }
 
 // setAddress notes an IPAddress as it is stored.
@@ -311,74 +279,46 @@ func (a *allocator) setAddress(o *v1beta2.IPAddress) {
 	if !ours {
 		return
 	}
-	at, known := a.addresses[contract.NameOf(o)]
-	if known {
-		a.move(at.pool, at.object, o)
+	p := a.pool(key)
+	a.touch(key)
+	a.move(p, o)
+	if at, known := p.addresses[contract.NameOf(o)]; known {
 		at.object = o
-		a.stray(at)
 		return
 	}
-	at = &address{object: o, pool: a.pool(key), block: blockOf(o)}
-	a.addresses[contract.NameOf(o)] = at
-	a.move(at.pool, nil, o)
-	at.pool.claims++
+	at := &address{object: o, block: blockOf(o)}
+	p.addresses[contract.NameOf(o)] = at
 	if at.block.IsValid() {
-		v := at.pool.holders.Insert(at.block)
+		v := p.holders.Insert(at.block)
 		v.addresses = append(v.addresses, at)
-		at.pool.usage.Use(at.block)
-		a.touch(at.pool.key)
-		a.clash(at)
+		p.usage.Use(at.block)
 	}
-	a.stray(at)
-	if c := a.names[contract.NameOf(o)]; c != nil {
-		a.follow(c, at)
-	}
-	a.serve(at.pool)
 }
 
 // addressGone notes that an IPAddress is gone.
 func (a *allocator) addressGone(o *v1beta2.IPAddress) {
-	at, known := a.addresses[contract.NameOf(o)]
-	if !known {
+	key, _ := poolOf(o.Spec.PoolRef, o.Namespace)
+	p := a.pools[key]
+	if p == nil || p.addresses[contract.NameOf(o)] == nil {
 		return
 	}
-	p := at.pool
-	delete(a.addresses, contract.NameOf(o))
-	delete(p.strays, at)
-	delete(p.conflicts, at)
-	p.claims--
-	a.touch(p.key)
+	at := p.addresses[contract.NameOf(o)]
+	delete(p.addresses, contract.NameOf(o))
 	if at.block.IsValid() {
 		v := p.holders.At(at.block)
 		v.addresses = slices.DeleteFunc(v.addresses, func(o *address) bool { return o == at })
 		p.holders.Remove(at.block)
 		p.usage.Free(at.block)
-		a.clash(at)
 		a.wake(p, at.block)
 	}
-	a.serve(p)
-	a.tidy(p)
-}
-
-// clash looks which IPAddresses have addresses that others have, too, among those that overlap one that has come or gone.
-func (a *allocator) clash(changed *address) {
-	p := changed.pool
-	for v := range p.holders.Values(changed.block) {
-		for _, at := range v.addresses {
-			if len(p.others(at.block, at.object.Namespace, at.object.Name)) > 0 {
-				p.conflicts[at] = true
-			} else {
-				delete(p.conflicts, at)
-			}
-		}
-	}
+	a.changes(p)
 }
 
 // others returns the IPAddresses that have an address of a block, but not the one of this name.
-func (p *pool) others(block netip.Prefix, namespace, name string) (all []*address) {
+func (p *pool) others(block netip.Prefix, name types.NamespacedName) (all []*address) {
 	for v := range p.holders.Values(block) {
 		for _, at := range v.addresses {
-			if at.object.Namespace != namespace || at.object.Name != name {
+			if contract.NameOf(at.object) != name {
 				all = append(all, at)
 			}
 		}
@@ -386,45 +326,48 @@ func (p *pool) others(block netip.Prefix, namespace, name string) (all []*addres
 	return all
 }
 
-// stray notes whether an IPAddress has no claim although it is protected like one of a claim. It stays until somebody deletes it: a machine may use it.
-func (a *allocator) stray(at *address) {
-	c := a.names[contract.NameOf(at.object)]
-	is := (c == nil || !contract.Owns(c.object, at.object)) && at.object.DeletionTimestamp == nil &&
-		slices.Contains(at.object.Finalizers, v1beta2.FinalizerProtectAddress)
-	if at.pool.strays[at] != is {
-		a.touch(at.pool.key)
+// clashes returns the IPAddresses of which another one has an address: those that belong together in one slice, the widest block first.
+func (p *pool) clashes() (all [][]*address) {
+	var together []*address
+	end := func() {
+		if len(together) > 1 {
+			all = append(all, together)
+		}
+		together = nil
 	}
-	if at.pool.strays[at] = is; !is {
-		delete(at.pool.strays, at)
+	for _, family := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		for v := range p.holders.Values(netip.PrefixFrom(family, 0)) {
+			for _, at := range v.addresses {
+				if len(together) > 0 && !together[0].block.Overlaps(at.block) {
+					end()
+				}
+				together = append(together, at)
+			}
+		}
+		end()
 	}
+	return all
 }
 
-// give makes a claim hold a block.
-func (a *allocator) give(c *claim, block netip.Prefix) {
-	if !block.IsValid() {
+// hold makes a claim hold a block in place of what it holds; nothing if the block is not valid.
+func (a *allocator) hold(c *claim, block netip.Prefix) {
+	before, p := c.block, c.pool
+	if before == block {
 		return
 	}
-	a.holds++
-	c.block, c.hold = block, a.holds
-	v := c.pool.holders.Insert(block)
-	v.claims = append(v.claims, c)
-	c.pool.usage.Use(block)
-	a.touch(c.pool.key)
-}
-
-// drop ends the hold of a claim.
-func (a *allocator) drop(c *claim) {
-	block := c.block
-	if !block.IsValid() {
-		return
+	if c.block = block; block.IsValid() {
+		v := p.holders.Insert(block)
+		v.claims = append(v.claims, c)
+		p.usage.Use(block)
 	}
-	v := c.pool.holders.At(block)
-	v.claims = slices.DeleteFunc(v.claims, func(o *claim) bool { return o == c })
-	c.pool.holders.Remove(block)
-	c.pool.usage.Free(block)
-	c.block = netip.Prefix{}
-	a.touch(c.pool.key)
-	a.wake(c.pool, block)
+	if before.IsValid() {
+		v := p.holders.At(before)
+		v.claims = slices.DeleteFunc(v.claims, func(o *claim) bool { return o == c })
+		p.holders.Remove(before)
+		p.usage.Free(before)
+		a.wake(p, before)
+	}
+	a.touch(p.key)
 }
 
 // wake looks again at the claims that hold an address of a block that somebody else held, too.
@@ -439,31 +382,29 @@ func (a *allocator) wake(p *pool, block netip.Prefix) {
 // want returns what a claim holds. A claim that holds nothing is given the next block, unless others wait for longer. by says who else has an address of
 // the block; empty if it is the claim's alone.
 func (a *allocator) want(c *claim) (block netip.Prefix, by string) {
-	a.started = true
+	if !c.passed && !blockSaid(c.object).IsValid() && c.first() != "" { // Nobody knows of it yet, and so it gets another one.
+		a.hold(c, netip.Prefix{})
+	}
 	a.wait(c)
 	a.serve(c.pool)
-	if by = c.first(); by != "" && c.isUnknown() {
-		a.drop(c)
-		a.wait(c)
-		a.serve(c.pool)
-		by = c.first()
-	}
-	return c.block, by
+	return c.block, c.first()
 }
 
-// first names one who has an address of the claim's block with more right: an IPAddress, or a claim that had it before.
+// first names one who has an address of the claim's block with more right: an IPAddress, or a claim that had it before or has a wider block.
 func (c *claim) first() (by string) {
 	if !c.block.IsValid() {
 		return ""
 	}
-	if all := c.pool.others(c.block, c.object.Namespace, c.object.Name); len(all) > 0 {
+	if all := c.pool.others(c.block, contract.NameOf(c.object)); len(all) > 0 {
 		return "IPAddress " + contract.NameOf(all[0].object).String()
 	}
 	for v := range c.pool.holders.Values(c.block) {
-		for _, o := range v.claims {
-			if o.hold < c.hold && o.object.UID != c.object.UID {
-				return "IPAddressClaim " + contract.NameOf(o.object).String()
-			}
+		switch {
+		case len(v.claims) == 0:
+		case v.claims[0] == c:
+			return ""
+		default:
+			return "IPAddressClaim " + contract.NameOf(v.claims[0].object).String()
 		}
 	}
 	return ""
@@ -471,14 +412,16 @@ func (c *claim) first() (by string) {
 
 // serve gives free blocks to the claims that wait, oldest first. One that does not want a block now waits again when it does.
 func (a *allocator) serve(p *pool) {
-	for a.started && len(p.waiting) > 0 && p.eligible() {
-		block, ok := p.usage.Next()
-		if !ok {
+	if _, free := p.usage.Next(); !free || !p.eligible() {
+		return
+	}
+	for _, c := range slices.SortedFunc(maps.Keys(p.waiting), func(a, b *claim) int { return contract.Older(a.object, b.object) }) {
+		block, free := p.usage.Next()
+		if !free {
 			return
 		}
-		c := heap.Pop(&p.waiting).(*claim)
-		if a.wants(c) {
-			a.give(c, block)
+		if delete(p.waiting, c); a.wants(c) {
+			a.hold(c, block)
 			a.touchClaim(c)
 		}
 	}
@@ -523,32 +466,4 @@ func textOf(block netip.Prefix) string {
 		return block.Addr().String()
 	}
 	return block.String()
-}
-
-// queue has the claims that wait for a block, oldest first. It is a heap.
-type queue []*claim
-
-func (q queue) Len() int { return len(q) }
-
-func (q queue) Less(i, j int) bool {
-	a, b := q[i].object, q[j].object
-	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name)) < 0
-}
-
-func (q queue) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].index, q[j].index = i, j
-}
-
-func (q *queue) Push(c any) {
-	c.(*claim).index = len(*q)
-	*q = append(*q, c.(*claim))
-}
-
-func (q *queue) Pop() any {
-	last := (*q)[len(*q)-1]
-	last.index = -1
-	(*q)[len(*q)-1] = nil
-	*q = (*q)[:len(*q)-1]
-	return last
 }

@@ -48,8 +48,8 @@ func TestTheOldestClaimIsServedFirst(t *testing.T) {
 	}
 	next := func(asks, want string) {
 		t.Helper()
-		a.want(a.claims[types.UID(asks)])
-		for name, c := range a.claims {
+		a.want(a.claim(claimOf(asks, 0)))
+		for name, c := range a.pools[poolP].claims {
 			if c.block.IsValid() != (string(name) == want) {
 				t.Errorf("after %s has asked: %s has %v, want one for %q", asks, name, c.block, want)
 			}
@@ -59,18 +59,32 @@ func TestTheOldestClaimIsServedFirst(t *testing.T) {
 	a.claimGone(claimOf("old", 0))
 	next("oldest", "younger")
 	rests["oldest"] = false
+	a.setClaim(claimOf("oldest", 3*time.Hour))
 	a.claimGone(claimOf("younger", 0))
 	next("youngest", "oldest")
 	a.setClaim(claimOf("late", 99*time.Hour))
 	a.claimGone(claimOf("youngest", 0))
 	a.claimGone(claimOf("oldest", 0))
 	next("late", "late")
-	if p := a.pools[poolP]; len(p.waiting) != 0 || p.claims != 1 {
-		t.Errorf("%d claims wait, of %d", len(p.waiting), p.claims)
+	if p := a.pools[poolP]; len(p.waiting) != 0 || len(p.claims) != 1 {
+		t.Errorf("%d claims wait, of %d", len(p.waiting), len(p.claims))
 	}
 	a.claimGone(claimOf("late", 0))
-	if a.setPool(poolP, nil); len(a.pools)+len(a.order)+len(a.claims)+len(a.names) > 0 {
+	if a.setPool(poolP, nil); len(a.pools) > 0 {
 		t.Errorf("something is left: %+v", a)
+	}
+}
+
+// Somebody else creates an IPAddress with the address that is reserved for a claim, before the claim says it. The claim gets another one.
+func TestAReservationThatNobodyKnows(t *testing.T) {
+	a := newAllocator(everybodyWants)
+	a.setPool(poolP, poolWith("10.0.0.1-10.0.0.2"))
+	a.setClaim(claimOf("c", 0))
+	c := a.claim(claimOf("c", 0))
+	first, _ := a.want(c)
+	a.setAddress(addressOf("other", first.Addr().String()))
+	if second, by := a.want(c); !second.IsValid() || second == first || by != "" {
+		t.Errorf("it had %v, and gets %v, which is also of %q", first, second, by)
 	}
 }
 
@@ -79,7 +93,6 @@ func TestAllocatorHistories(t *testing.T) {
 	for seed := range uint64(300) {
 		d := rand.New(rand.NewPCG(seed, 0))
 		a := newAllocator(everybodyWants)
-		a.started = true
 		a.setPool(poolP, poolWith("10.0.0.1-10.0.0.9"))
 		addresses := map[string]string{}
 		for range 200 {
@@ -93,6 +106,9 @@ func TestAllocatorHistories(t *testing.T) {
 				if addresses[name] == "" {
 					addresses[name] = fmt.Sprint("10.0.0.", 1+d.IntN(12))
 					a.setAddress(addressOf(name, addresses[name]))
+					if c := a.claim(claimOf(name, 0)); c != nil { // It gets the annotation.
+						a.setClaim(c.object)
+					}
 				}
 			case 3:
 				a.addressGone(addressOf(name, ""))
@@ -100,10 +116,11 @@ func TestAllocatorHistories(t *testing.T) {
 			case 4:
 				a.setPool(poolP, poolWith(fmt.Sprintf("10.0.0.%d-10.0.0.%d", 1+d.IntN(4), 5+d.IntN(6))))
 			case 5:
-				if c := a.claims[types.UID(name)]; c != nil {
+				if c := a.claim(claimOf(name, 0)); c != nil {
 					a.want(c)
 				}
 			}
+			a.serve(a.pools[poolP])
 			judgeAllocator(t, a, addresses)
 		}
 		if t.Failed() {
@@ -119,26 +136,26 @@ func judgeAllocator(t *testing.T, a *allocator, addresses map[string]string) {
 	for name, at := range addresses {
 		block := netip.MustParsePrefix(at + "/32")
 		held[block] = append(held[block], name)
-		if c := a.claims[types.UID(name)]; c != nil && c.block != block {
+		if c := p.claims[types.UID(name)]; c != nil && c.block != block {
 			t.Errorf("%s has %v, and its IPAddress says %v", name, c.block, block)
 		}
 	}
 	conflicts := 0
 	for _, names := range held {
 		if len(names) > 1 {
-			conflicts += len(names)
+			conflicts++
 		}
 	}
-	for name, c := range a.claims {
+	for name, c := range p.claims {
 		if c.block.IsValid() && !slices.Contains(held[c.block], string(name)) {
 			held[c.block] = append(held[c.block], string(name))
 		}
-		if (c.index >= 0) != !c.block.IsValid() {
-			t.Errorf("%s has %v and the place %d", name, c.block, c.index)
+		if p.waiting[c] != !c.block.IsValid() {
+			t.Errorf("%s has %v and waits: %t", name, c.block, p.waiting[c])
 		}
 	}
-	if n := p.usage.Counts(); n.Used != len(held) || len(p.conflicts) != conflicts {
-		t.Errorf("%+v are counted and %d in conflict; held are %v", n, len(p.conflicts), held)
+	if n := p.usage.Counts(); n.Used != len(held) || len(p.clashes()) != conflicts {
+		t.Errorf("%+v are counted and %v in conflict; held are %v", n, p.clashes(), held)
 	}
 	if next, ok := p.usage.Next(); ok && (len(held[next]) > 0 || len(p.waiting) > 0) {
 		t.Errorf("the next one is %v, held are %v, and %d wait", next, held, len(p.waiting))
@@ -152,7 +169,7 @@ func BenchmarkWant(b *testing.B) {
 	for i := range 60_000 {
 		o := claimOf(fmt.Sprint("c", i), 0)
 		a.setClaim(o)
-		a.want(a.claims[o.UID])
+		a.want(a.claim(o))
 	}
 	d := rand.New(rand.NewPCG(1, 1))
 	for b.Loop() {
@@ -161,7 +178,7 @@ func BenchmarkWant(b *testing.B) {
 		a.claimGone(o)
 		b.StartTimer()
 		a.setClaim(o)
-		if block, _ := a.want(a.claims[o.UID]); !block.IsValid() {
+		if block, _ := a.want(a.claim(o)); !block.IsValid() {
 			b.Fatal("it has none")
 		}
 	}

@@ -1,6 +1,7 @@
 package incluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -50,33 +51,23 @@ func New(cfg Config) (*runner.Controller, error) {
 type logic struct {
 	*contract.Contract
 	term *runner.Term
-	// read returns a pool as the watch has shown it last; nil if it does not exist.
-	read map[*runner.Kind]func(namespace, name string) *object
+	// namespaced: Global pools are left alone.
+	namespaced bool
 
 	mu        sync.Mutex // guards what follows
 	allocator *allocator
-	// told are the conditions that were written last, and when. A CRD that is not ours drops them.
-	told map[types.UID]told
-}
-
-type told struct {
-	at         time.Time
-	conditions []metav1.Condition
 }
 
 func newLogic(t *runner.Term, namespace, watchFilter string) *logic {
-	l := &logic{term: t, read: map[*runner.Kind]func(namespace, name string) *object{}, told: map[types.UID]told{}}
-	l.allocator = newAllocator(func(c *claim) bool {
-		pool, _ := l.Pool(c.object)
-		return l.Wants(c.object, pool)
-	})
+	l := &logic{term: t, namespaced: namespace != ""}
+	l.allocator = newAllocator(func(c *claim) bool { return l.Wants(c.object, c.pool.object.meta) })
 	readPools(l, runner.InClusterIPPools, func(o *v1alpha2.InClusterIPPool) *object {
 		return ofAddresses(v1alpha2.KindInClusterIPPool, o, &o.Spec, o.Status)
 	})
 	readPools(l, runner.InClusterPrefixPools, func(o *v1alpha2.InClusterPrefixPool) *object {
 		return ofPrefixes(v1alpha2.KindInClusterPrefixPool, o, &o.Spec, o.Status)
 	})
-	if namespace == "" {
+	if !l.namespaced {
 		readPools(l, runner.GlobalInClusterIPPools, func(o *v1alpha2.GlobalInClusterIPPool) *object {
 			return ofAddresses(v1alpha2.KindGlobalInClusterIPPool, o, &o.Spec, o.Status)
 		})
@@ -85,15 +76,16 @@ func newLogic(t *runner.Term, namespace, watchFilter string) *logic {
 		})
 	}
 	l.Contract = contract.New(contract.Config{
-		Term: t, Provider: l, WatchFilter: watchFilter, Carries: []string{AnnotationAddress},
+		Term: t, Provider: l, PoolVersion: runner.InClusterIPPools.Versions[0], WatchFilter: watchFilter, Carries: []string{AnnotationAddress},
 		Says: func(a *v1beta2.IPAddress) map[string]string {
 			if block := blockOf(a); block.IsValid() {
 				return map[string]string{AnnotationAddress: textOf(block)}
 			}
 			return nil
 		},
-		ClaimShown: func(_, o *v1beta2.IPAddressClaim) { l.change(func(a *allocator) { a.setClaim(o) }) },
-		ClaimGone:  func(o *v1beta2.IPAddressClaim) { l.change(func(a *allocator) { a.claimGone(o) }) },
+		Unmarked:   func(*v1beta2.IPAddress) bool { return false },
+		ClaimShown: func(_, now *v1beta2.IPAddressClaim) { l.change(func(a *allocator) { a.setClaim(now) }) },
+		ClaimGone:  func(last *v1beta2.IPAddressClaim) { l.change(func(a *allocator) { a.claimGone(last) }) },
 		AddressShown: func(before, now *v1beta2.IPAddress) {
 			if now == nil {
 				l.change(func(a *allocator) { a.addressGone(before) })
@@ -107,30 +99,13 @@ func newLogic(t *runner.Term, namespace, watchFilter string) *logic {
 
 // readPools has the pools of a kind read.
 func readPools[T any, P runner.Pointer[T]](l *logic, kind *runner.Kind, view func(P) *object) {
-	lister := runner.Read(l.term, kind, func(before, now P) {
-		var was, is *object
-		key := runner.Key{}
-		if before != nil {
-			was, key = view(before), runner.KeyOf(kind, before)
-		}
+	runner.Read(l.term, kind, func(before, now P) {
+		var o *object
 		if now != nil {
-			is, key = view(now), runner.KeyOf(kind, now)
+			o = view(now)
 		}
-		l.change(func(a *allocator) {
-			if a.setPool(key, is); is == nil {
-				delete(l.told, was.meta.GetUID())
-			}
-		})
-		if !is.alike(was) {
-			l.QueuePool(kind.Name, key.Namespace, key.Name)
-		}
+		l.change(func(a *allocator) { a.setPool(runner.KeyOf(kind, cmp.Or(now, before)), o) })
 	})
-	l.read[kind] = func(namespace, name string) *object {
-		if o, ok := lister.Get(namespace, name); ok {
-			return view(o)
-		}
-		return nil
-	}
 }
 
 // change changes the allocator, and queues what has to be looked at again.
@@ -155,43 +130,42 @@ func (l *logic) Reconcile(ctx context.Context, key runner.Key) error {
 // Pool implements contract.Provider.
 func (l *logic) Pool(claim *v1beta2.IPAddressClaim) (pool metav1.Object, ours bool) {
 	key, ours := poolOf(claim.Spec.PoolRef, claim.Namespace)
-	if !ours || l.read[key.Kind] == nil {
+	if !ours || l.namespaced && key.Namespace == "" {
 		return nil, false
 	}
-	if o := l.read[key.Kind](key.Namespace, key.Name); o != nil {
-		return o.meta, true
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p := l.allocator.pools[key]; p != nil && p.object != nil {
+		pool = p.object.meta
 	}
-	return nil, true
+	return pool, true
 }
 
-// Prepare implements contract.Provider: it reserves a block.
-func (l *logic) Prepare(_ context.Context, claim *v1beta2.IPAddressClaim, _ metav1.Object) (annotations map[string]string, err error) {
+// Allocate implements contract.Provider: it reserves a block, and gives it to a claim that says it.
+func (l *logic) Allocate(_ context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object) (given contract.Allocation, err error) {
 	l.change(func(a *allocator) {
-		c, known := a.claims[claim.UID]
-		if !known {
-			err = writes.Pending{} // It is gone.
+		c := a.claim(claim)
+		if c == nil { // It is gone.
+			err = writes.Pending{}
 			return
 		}
 		block, by := a.want(c)
-		if err = c.unable(block, by); err == nil {
-			annotations = map[string]string{AnnotationAddress: textOf(block)}
+		if err = c.unable(block, by); err != nil {
+			return
 		}
-	})
-	return annotations, err
-}
-
-// Allocate implements contract.Provider.
-func (l *logic) Allocate(_ context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object) (given contract.Allocation, err error) {
-	l.change(func(a *allocator) {
-		c, known := a.claims[claim.UID]
-		if !known || !c.block.IsValid() || c.pool.object == nil || c.pool.object.meta.GetUID() != pool.GetUID() {
-			err = writes.Pending{} // The claim or the pool is gone, and a new one queues the claim.
+		given.Annotations = map[string]string{AnnotationAddress: textOf(block)}
+		o := c.pool.object
+		switch {
+		case blockSaid(claim) != block:
+			return
+		case pool == nil || o.meta.GetUID() != pool.GetUID(): // It was created again just now, and queues the claim.
+			err = writes.Pending{}
 			return
 		}
 		c.passed = true
-		given = contract.Allocation{Address: c.block.Addr(), Prefix: c.pool.object.spec.addresses.Prefix, Gateway: c.pool.object.spec.gateway}
-		if c.pool.object.kind.prefixes {
-			given.Prefix = c.block.Bits()
+		given.Address, given.Prefix, given.Gateway = block.Addr(), o.spec.addresses.Prefix, o.spec.gateway
+		if o.kind.prefixes {
+			given.Prefix = block.Bits()
 		}
 	})
 	return given, err
@@ -205,7 +179,7 @@ func (l *logic) Confirm(_ context.Context, _ *v1beta2.IPAddressClaim, _ metav1.O
 		if p == nil || !block.IsValid() {
 			return
 		}
-		if others := p.others(block, address.Namespace, address.Name); len(others) > 0 {
+		if others := p.others(block, contract.NameOf(address)); len(others) > 0 {
 			err = contract.Waits{Reason: v1beta2.ReasonAllocationFailed,
 				Message: fmt.Sprintf("The address %s belongs to several IPAddresses: this claim's, and %s. Delete the claims of all but one.", textOf(block), namesOf(others))}
 		}
@@ -214,20 +188,20 @@ func (l *logic) Confirm(_ context.Context, _ *v1beta2.IPAddressClaim, _ metav1.O
 }
 
 // MayRelease implements contract.Provider: an address stays for the grace period of its pool.
-func (l *logic) MayRelease(claim *v1beta2.IPAddressClaim, _ metav1.Object) (err error) {
+func (l *logic) MayRelease(claim *v1beta2.IPAddressClaim, _ metav1.Object) error {
+	var grace time.Duration
 	l.change(func(a *allocator) {
-		c, known := a.claims[claim.UID]
-		if !known || !c.block.IsValid() || claim.DeletionTimestamp == nil {
-			return
-		}
-		until := claim.DeletionTimestamp.Add(c.pool.grace())
-		if rest := time.Until(until); rest > 0 {
-			err = contract.Waits{Reason: contract.ReasonDeleting, Again: rest,
-				Message: fmt.Sprintf("The claim is being deleted, and keeps its address until %s (spec.addressReuseGracePeriodSeconds of the pool).",
-					until.UTC().Format(time.RFC3339))}
+		if c := a.claim(claim); c != nil && (claim.Status.AddressRef.Name != "" || blockSaid(claim).IsValid()) {
+			grace = c.pool.grace()
 		}
 	})
-	return err
+	until := claim.DeletionTimestamp.Add(grace)
+	rest := time.Until(until)
+	if grace == 0 || rest <= 0 {
+		return nil
+	}
+	return contract.Waits{Reason: contract.ReasonDeleting, Again: rest,
+		Message: fmt.Sprintf("The claim is being deleted, and keeps its address until %s (spec.addressReuseGracePeriodSeconds of the pool).", until.UTC().Format(time.RFC3339))}
 }
 
 // Release implements contract.Provider. The block is free when the claim is gone.

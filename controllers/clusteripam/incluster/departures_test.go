@@ -22,6 +22,7 @@ func TestTheGarbageCollectorIsFaster(t *testing.T) {
 			"apiVersion": owners[1].APIVersion, "kind": owners[1].Kind, "name": owners[1].Name, "uid": string(owners[1].UID)}}}}); err != nil {
 			t.Fatal(err)
 		}
+		s.rest()
 		s.has("a=10.0.0.10")
 		s.edit(runner.InClusterIPPools, of("p"), "metadata: {annotations: {cluster.x-k8s.io/paused: null}}")
 		s.claim("b", "p")

@@ -1,6 +1,7 @@
 package incluster
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"time"
@@ -8,9 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
-	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/addresses"
-	"github.com/multicidr/controller-manager/controllers/clusteripam/contract"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
 )
 
@@ -44,7 +43,7 @@ type object struct {
 	status v1alpha2.InClusterIPPoolStatus
 	// invalid is why nothing is allocated from it; compiled is nil then. Both are set by compile.
 	compiled *addresses.Pool
-	invalid  string
+	invalid  error
 }
 
 // spec is the spec of a pool of either sort.
@@ -56,18 +55,10 @@ type spec struct {
 }
 
 func (o *object) compile() {
-	var err error
-	switch {
-	case o.spec.grace < 0:
-		o.invalid = "spec.addressReuseGracePeriodSeconds is negative. Write 0 or more"
-		return
-	case o.kind.prefixes:
-		o.compiled, err = addresses.CompilePrefixes(o.spec.prefixes)
-	default:
-		o.compiled, err = addresses.Compile(o.spec.addresses)
-	}
-	if err != nil {
-		o.invalid = err.Error()
+	if o.kind.prefixes {
+		o.compiled, o.invalid = addresses.CompilePrefixes(o.spec.prefixes)
+	} else {
+		o.compiled, o.invalid = addresses.Compile(o.spec.addresses)
 	}
 }
 
@@ -84,16 +75,10 @@ func (o *object) moved() bool {
 	return o != nil && o.meta.GetAnnotations()[AnnotationPoolMoved] == string(o.meta.GetUID())
 }
 
-// eligible reports whether blocks may be allocated from o now. Without its finalizer it could vanish at any time.
-func (o *object) eligible() bool {
-	return o != nil && o.meta.GetDeletionTimestamp() == nil && !contract.Paused(o.meta) && !contract.GoingAway(o.meta) && !o.moved() && o.copiedFrom() == "" &&
-		slices.Contains(o.meta.GetFinalizers(), v1beta2.FinalizerProtectPool)
-}
-
-// alike reports whether o is for claims what it was before. Either may be nil.
+// alike reports whether o is for claims what it was before: only its status has changed. Either may be nil.
 func (o *object) alike(before *object) bool {
-	return o != nil && before != nil && reflect.DeepEqual(o.spec, before.spec) && o.eligible() == before.eligible() && o.copiedFrom() == before.copiedFrom() &&
-		contract.Paused(o.meta) == contract.Paused(before.meta) && (o.meta.GetDeletionTimestamp() == nil) == (before.meta.GetDeletionTimestamp() == nil)
+	return o != nil && before != nil && reflect.DeepEqual(o.spec, before.spec) && maps.Equal(o.meta.GetAnnotations(), before.meta.GetAnnotations()) &&
+		slices.Equal(o.meta.GetFinalizers(), before.meta.GetFinalizers()) && (o.meta.GetDeletionTimestamp() == nil) == (before.meta.GetDeletionTimestamp() == nil)
 }
 
 func ofAddresses(kind string, meta metav1.Object, s *v1alpha2.InClusterIPPoolSpec, status v1alpha2.InClusterIPPoolStatus) *object {

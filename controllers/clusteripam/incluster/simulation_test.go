@@ -372,8 +372,6 @@ func (w *world) restore() {
 			contracttest.Restore(w.server, runner.IPAddresses, o, became)
 		}
 	}
-	// A claim that is deleted before the watch shows the restored IPAddress leaves that behind, and the pool names it. So the watch comes first.
-	time.Sleep(3 * time.Second)
 	w.say("restored")
 }
 

@@ -10,8 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
@@ -31,6 +33,7 @@ type story struct {
 	fault   func(verb string, kind *runner.Kind, name string) contracttest.Fault
 	mu      sync.Mutex
 	events  []string
+	lag     time.Duration // of the watch
 }
 
 // tell runs a story.
@@ -46,12 +49,23 @@ func tell(t *testing.T, how func(s *story)) {
 
 func (s *story) run() {
 	s.process = contracttest.Start(s.Context(), s.Server, kindsRead, typeOf, func(t *runner.Term) runner.Logic { return newLogic(t, "", s.filter) },
-		contracttest.Options{Workers: 2, Unanswered: unanswered, Fault: s.fault, Event: func(about metav1.Object, kind *runner.Kind, reason, message string) {
+		contracttest.Options{Workers: 2, Unanswered: unanswered, Fault: s.fault, Lag: func() time.Duration {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.lag
+		}, Event: func(about metav1.Object, kind *runner.Kind, reason, message string) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.events = append(s.events, fmt.Sprintf("%v %s %s: %s", kind, about.GetName(), reason, message))
 		}})
 	s.rest()
+}
+
+// slow sets how long the watch takes to show the next changes.
+func (s *story) slow(lag time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lag = lag
 }
 
 // rest waits until nothing is left to do.
@@ -185,6 +199,22 @@ func TestAClaimIsRestoredBeforeItsIPAddress(t *testing.T) {
 	})
 }
 
+// A claim is deleted before the watch shows the IPAddress that a backup has brought back. Both go.
+func TestDeletedBeforeTheWatchShowsItsIPAddress(t *testing.T) {
+	tell(t, func(s *story) {
+		s.claim("a", "p", `, annotations: {networking.x-k8s.io/infoblox-owner: n/a/before, networking.x-k8s.io/address: 10.0.0.12}`)
+		s.slow(20 * time.Second)
+		s.address("a", "10.0.0.12", ", finalizers: [ipam.cluster.x-k8s.io/ProtectAddress]")
+		s.slow(0)
+		s.delete(runner.IPAddressClaims, "a")
+		time.Sleep(20 * time.Second)
+		s.has()
+		if o := s.Get(runner.IPAddressClaims, "n", "a"); o != nil {
+			t.Errorf("the claim is there: %v", o)
+		}
+	})
+}
+
 // Its IPAddress exists, and says the address that another one has by now. The claim is not told before somebody has decided.
 func TestToldOnlyWhatIsReserved(t *testing.T) {
 	tell(t, func(s *story) {
@@ -194,7 +224,7 @@ func TestToldOnlyWhatIsReserved(t *testing.T) {
 		s.claim("old", "p")
 		s.says("old", v1beta2.ReasonAllocationFailed, "belongs to several IPAddresses: this claim's, and n/a")
 		s.poolSays(v1alpha2.ConditionConflicted, "AddressConflict", "10.0.0.10 belongs to n/a, n/old")
-		s.heard("IPAddress old AddressConflict")
+		s.heard("InClusterIPPool p AddressConflict: Addresses that belong to several IPAddresses: 1. 10.0.0.10 belongs to n/a, n/old.")
 		s.says("a", "Ready", "10.0.0.10")
 		s.delete(runner.IPAddressClaims, "a")
 		s.says("old", "Ready", "10.0.0.10")
@@ -206,6 +236,11 @@ func TestToldOnlyWhatIsReserved(t *testing.T) {
 		s.says("c", v1beta2.ReasonAllocationFailed, "the IPAddress n/b has that")
 		s.edit(runner.IPAddressClaims, of("c"), "metadata: {annotations: {networking.x-k8s.io/address: null}}")
 		s.says("c", "Ready", "10.0.0.12")
+		s.address("x", "10.0.0.15")
+		s.claim("d", "p", `, annotations: {networking.x-k8s.io/infoblox-owner: n/d/x, networking.x-k8s.io/address: 10.0.0.15}`)
+		s.says("d", v1beta2.ReasonAllocationFailed, "the IPAddress n/x has that")
+		s.delete(runner.IPAddresses, "x")
+		s.says("d", "Ready", "10.0.0.15")
 	})
 }
 
@@ -269,6 +304,18 @@ func TestMovedAway(t *testing.T) {
 	}
 }
 
+// An IPAddress that clusterctl has deleted does not come back, whatever becomes of its pool.
+func TestWhatWasMovedDoesNotComeBack(t *testing.T) {
+	tell(t, func(s *story) {
+		s.put(runner.GlobalInClusterIPPools, "{metadata: {name: g}, spec: {addresses: [10.0.0.10-10.0.0.11], prefix: 24}}")
+		s.claim("a", "GlobalInClusterIPPool/g")
+		s.edit(runner.IPAddresses, of("a"), "metadata: {annotations: {clusterctl.cluster.x-k8s.io/delete-for-move: ''}}")
+		s.Drop(runner.IPAddresses, of("a"))
+		s.claim("b", "GlobalInClusterIPPool/g")
+		s.has("b=10.0.0.11")
+	})
+}
+
 // A process that starts in the middle of a move sees its mark. The pool of another cluster, or one that is created later, was not moved.
 func TestStartedWhileAPoolMoves(t *testing.T) {
 	tell(t, func(s *story) {
@@ -308,7 +355,28 @@ func TestAPoolIsCreatedAgain(t *testing.T) {
 	})
 }
 
-// A full pool says when the next address is free.
+// A pool without its finalizer can go at any time, and gives nothing.
+func TestAPoolWithoutItsFinalizer(t *testing.T) {
+	tell(t, func(s *story) {
+		s.process.Crash()
+		s.fault = func(verb string, kind *runner.Kind, name string) (f contracttest.Fault) {
+			if verb == "patch" && kind == runner.InClusterIPPools {
+				f.Refused = apierrors.NewForbidden(schema.GroupResource{}, name, nil)
+			}
+			return f
+		}
+		s.run()
+		s.pool("p", "{addresses: [10.0.0.10], prefix: 24}")
+		s.claim("a", "p")
+		s.has()
+		s.process.Crash()
+		s.fault = nil
+		s.run()
+		s.has("a=10.0.0.10")
+	})
+}
+
+// An address stays in use for a while after its claim was deleted. A full pool says when the next one is free.
 func TestAGracePeriod(t *testing.T) {
 	tell(t, func(s *story) {
 		s.pool("p", "{addresses: [10.0.0.10-10.0.0.12], prefix: 24, addressReuseGracePeriodSeconds: 60}")
@@ -318,8 +386,8 @@ func TestAGracePeriod(t *testing.T) {
 		s.says("d", v1beta2.ReasonPoolExhausted, "InClusterIPPool n/p is full: all 3 addresses are in use. Add addresses to the pool, or delete IPAddressClaims.")
 		s.delete(runner.IPAddressClaims, "b")
 		until := time.Now().Add(57 * time.Second).UTC().Format(time.RFC3339)
-		s.says("d", v1beta2.ReasonPoolExhausted, "The next one is free at "+until)
 		s.says("b", contract.ReasonDeleting, "keeps its address until "+until)
+		s.says("d", v1beta2.ReasonPoolExhausted, "all 3 addresses are in use. The next one is free at "+until+" (spec.addressReuseGracePeriodSeconds).")
 		s.delete(runner.IPAddressClaims, "c")
 		time.Sleep(time.Minute)
 		s.has("a=10.0.0.10", "d=10.0.0.11", "e=10.0.0.12")
@@ -431,27 +499,38 @@ func TestAnIPAddressIsForcedAway(t *testing.T) {
 	})
 }
 
-// A claim goes by force while a create of its IPAddress is on its way. Nobody gets its address before that is over.
-func TestAClaimGoesBeforeItsIPAddressArrives(t *testing.T) {
-	tell(t, func(s *story) {
-		s.process.Crash()
-		s.fault = func(verb string, kind *runner.Kind, name string) (f contracttest.Fault) {
-			if verb == "create" && name == "a" {
-				f.Unanswered, f.Before, f.After = true, 12*time.Second, time.Second
-			}
-			return f
-		}
-		s.run()
-		s.pool("p", "{addresses: [10.0.0.10-10.0.0.11], prefix: 24}")
-		s.claim("a", "p")
-		s.edit(runner.IPAddressClaims, of("a"), "metadata: {finalizers: null}")
-		s.delete(runner.IPAddressClaims, "a")
-		s.claim("b", "p")
-		s.claim("c", "p")
-		s.says("c", v1beta2.ReasonPoolExhausted, "")
-		time.Sleep(time.Minute)
-		s.has("a=10.0.0.10", "b=10.0.0.11")
-	})
+// A create of an IPAddress is on its way when its claim goes by force, or somebody takes its annotation away. Nobody gets its address before that is over.
+func TestAnIPAddressArrivesLate(t *testing.T) {
+	for what, meanwhile := range map[string]func(s *story){
+		"the claim goes": func(s *story) {
+			s.edit(runner.IPAddressClaims, of("a"), "metadata: {finalizers: null}")
+			s.delete(runner.IPAddressClaims, "a")
+		},
+		"its annotation goes": func(s *story) {
+			s.edit(runner.IPAddressClaims, of("a"), "metadata: {annotations: {networking.x-k8s.io/address: null}}")
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			tell(t, func(s *story) {
+				s.process.Crash()
+				s.fault = func(verb string, kind *runner.Kind, name string) (f contracttest.Fault) {
+					if verb == "create" && name == "a" {
+						f.Unanswered, f.Before, f.After = true, 14*time.Second, time.Second
+					}
+					return f
+				}
+				s.run()
+				s.pool("p", "{addresses: [10.0.0.10-10.0.0.11], prefix: 24}")
+				s.claim("z", "p")
+				s.claim("a", "p")
+				s.delete(runner.IPAddressClaims, "z")
+				meanwhile(s)
+				s.claim("b", "p")
+				time.Sleep(time.Minute)
+				s.has("a=10.0.0.11", "b=10.0.0.10")
+			})
+		})
+	}
 }
 
 // What an IPAddress of another pool says that has the name of a claim.
@@ -461,7 +540,7 @@ func TestAnIPAddressIsInTheWay(t *testing.T) {
 		s.pool("q", "{addresses: [10.0.1.10-10.0.1.20], prefix: 24}")
 		s.address("a", "10.0.0.15", ", finalizers: [ipam.cluster.x-k8s.io/ProtectAddress]")
 		s.claim("a", "q")
-		s.says("a", v1beta2.ReasonAllocationFailed, "has an address of InClusterIPPool p, and this claim asks for one of InClusterIPPool q. Delete the IPAddress if no machine uses it.")
+		s.says("a", v1beta2.ReasonAllocationFailed, "has an address of InClusterIPPool p for the claim a, and this claim asks for one of InClusterIPPool q. Delete the IPAddress if no machine uses it.")
 		s.poolSays("Ready", "AddressesAvailable", "IPAddresses without an IPAddressClaim: 1 (n/a).")
 		s.delete(runner.IPAddresses, "a")
 		s.has("a=10.0.1.10")
@@ -525,12 +604,12 @@ func TestAnUpgrade(t *testing.T) {
 func TestPoolTexts(t *testing.T) {
 	tell(t, func(s *story) {
 		s.pool("p", "{addresses: [10.0.0.10-10.0.0.11], prefix: 24}")
-		s.poolSays("Ready", "AddressesAvailable", "Addresses can be allocated.")
+		s.poolSays("Ready", "AddressesAvailable", "The pool has free addresses.")
 		s.put(runner.InClusterIPPools, "{metadata: {name: q, namespace: m}, spec: {addresses: [10.0.0.11-10.0.0.12], prefix: 24}}")
 		s.poolSays("Ready", "AddressesAvailable", "Addresses of this pool are in other pools, too: InClusterIPPool m/q (10.0.0.11).")
 		s.heard("InClusterIPPool p PoolsOverlap")
 		s.edit(runner.InClusterIPPools, types.NamespacedName{Namespace: "m", Name: "q"}, "spec: {addresses: [10.0.0.12]}")
-		s.poolSays("Ready", "AddressesAvailable", "Addresses can be allocated.")
+		s.poolSays("Ready", "AddressesAvailable", "The pool has free addresses.")
 		s.claim("a", "p")
 		s.claim("b", "p")
 		s.poolSays("Ready", "PoolExhausted", "The pool is full: all 2 addresses are in use. Add addresses to the pool")
@@ -542,11 +621,11 @@ func TestPoolTexts(t *testing.T) {
 		s.poolSays("Ready", "Invalid", `"nonsense" is not an address`)
 		s.says("c", v1beta2.ReasonPoolNotReady, `is not valid: spec.addresses: "nonsense" is not an address`)
 		s.edit(runner.InClusterIPPools, of("p"), "spec: {addresses: [10.0.0.4/31], prefix: 31}")
-		s.poolSays("Ready", "NoAddresses", "No address can be allocated")
+		s.poolSays("Ready", "NoAddresses", "The pool is valid, but no address can be allocated")
 		s.says("c", v1beta2.ReasonPoolNotReady, "no address can be allocated")
 		s.delete(runner.InClusterIPPools, "p")
-		s.poolSays("Ready", "Terminating", "It goes when no IPAddress of it exists: delete their IPAddressClaims.")
-		s.says("c", v1beta2.ReasonPoolNotReady, "InClusterIPPool n/p is being deleted. Name another pool in spec.poolRef.")
+		s.poolSays("Ready", "Terminating", "is being deleted, and goes with its last IPAddress: delete its IPAddressClaims.")
+		s.says("c", v1beta2.ReasonPoolNotReady, "InClusterIPPool n/p is being deleted, and goes with its last IPAddress: delete its IPAddressClaims. Name another pool in spec.poolRef of new ones.")
 		s.delete(runner.IPAddressClaims, "a")
 		s.delete(runner.IPAddressClaims, "b")
 		if o := s.Get(runner.InClusterIPPools, "n", "p"); o != nil {

@@ -1,47 +1,33 @@
 package incluster
 
 import (
-	"slices"
-
+	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/contract"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
 )
 
 // poolView is what the debug page shows of a pool.
 type poolView struct {
-	Pool       string `json:"pool"`
-	Total      int    `json:"total"`
-	Free       int    `json:"free"`
-	Used       int    `json:"used"`
-	OutOfRange int    `json:"outOfRange"`
-	// Waiting is how many claims wait. Allocates is whether it may allocate anything.
-	Waiting   int    `json:"waiting"`
-	Allocates bool   `json:"allocates"`
-	Problem   string `json:"problem,omitempty"`
-	// Claims are the blocks that claims hold, by claim.
-	Claims map[string]string `json:"claims,omitempty"`
-	// Conflicts are IPAddresses of which another one has an address.
-	Conflicts []string `json:"conflicts,omitempty"`
+	v1alpha2.PoolUsage
+	Reason  string            `json:"reason,omitempty"` // that of its condition
+	Problem string            `json:"problem,omitempty"`
+	Waiting int               `json:"waiting"`          // how many claims wait
+	Claims  map[string]string `json:"claims,omitempty"` // the blocks that claims hold
 }
 
 // Show implements runner.Logic.
 func (l *logic) Show() any {
-	views := []poolView{}
+	views := map[string]poolView{}
 	l.change(func(a *allocator) {
-		at := map[*pool]int{}
-		for _, p := range a.order {
-			n := p.usage.Counts()
-			at[p] = len(views)
-			v := poolView{Pool: p.key.String(), Total: n.Total, Free: n.Free, Used: n.Used, OutOfRange: n.OutOfRange, Waiting: len(p.waiting), Allocates: p.eligible(),
-				Problem: p.problem(), Claims: map[string]string{}}
-			for _, c := range p.clashes() {
-				v.Conflicts = append(v.Conflicts, c.object.Namespace+"/"+c.object.Name)
+		for key, p := range a.pools {
+			v := poolView{PoolUsage: p.counts(), Waiting: len(p.waiting), Claims: map[string]string{}}
+			v.Reason, v.Problem, _ = p.state()
+			for _, c := range p.claims {
+				if c.block.IsValid() {
+					v.Claims[contract.NameOf(c.object).String()] = textOf(c.block)
+				}
 			}
-			views = append(views, v)
-		}
-		for _, c := range a.claims {
-			if c.block.IsValid() {
-				views[at[c.pool]].Claims[c.object.Namespace+"/"+c.object.Name] = textOf(c.block)
-			}
+			views[key.String()] = v
 		}
 	})
 	return map[string]any{"pools": views}
@@ -52,10 +38,10 @@ func (l *logic) Figures() runner.Figures {
 	var f runner.Figures
 	f.Waiting, f.Bound = l.Contract.Figures()
 	l.change(func(a *allocator) {
-		for _, p := range slices.Clone(a.order) {
-			f.Conflicts += len(p.conflicts)
-			if n := p.usage.Counts(); p.object != nil {
-				f.Pools = append(f.Pools, runner.PoolFigures{Kind: p.key.Kind, Namespace: p.key.Namespace, Name: p.key.Name,
+		for key, p := range a.pools {
+			f.Conflicts += len(p.clashes())
+			if n := p.counts(); p.object != nil {
+				f.Pools = append(f.Pools, runner.PoolFigures{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name,
 					Total: float64(n.Total), Used: float64(n.Used), Free: float64(n.Free), OutOfRange: float64(n.OutOfRange)})
 			}
 		}

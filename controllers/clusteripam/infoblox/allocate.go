@@ -18,8 +18,8 @@ import (
 // maxSteps limits the steps of one attempt: Infoblox may give one useless address after the other, or somebody else may change the host record all the time.
 const maxSteps = 5
 
-// Allocate implements contract.Provider.
-func (l *logic) Allocate(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object) (none contract.Allocation, _ error) {
+// allocate returns what a claim has that carries its host record.
+func (l *logic) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object) (none contract.Allocation, _ error) {
 	from, err := l.poolFor(claim, pool)
 	if err != nil {
 		return none, err

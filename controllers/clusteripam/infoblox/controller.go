@@ -81,7 +81,7 @@ func newLogic(t *runner.Term, cfg Config, connect func(wapi.Config) (*wapi.Clien
 		l.secrets = runner.Read(t, runner.Secrets, l.secretChanged)
 	}
 	l.contract = contract.New(contract.Config{
-		Term: t, Provider: l, WatchFilter: cfg.WatchFilter, Says: l.says, Unmarked: unmarked,
+		Term: t, Provider: l, PoolVersion: runner.InfobloxIPPools.Versions[0], WatchFilter: cfg.WatchFilter, Says: l.says, Unmarked: unmarked,
 		Carries:    []string{AnnotationPlace, AnnotationName, AnnotationAddress},
 		ClaimShown: l.claimShown, ClaimGone: l.claimGone, AddressShown: l.addressShown,
 	})

@@ -101,8 +101,17 @@ func (l *logic) claimGone(claim *v1beta2.IPAddressClaim) {
 	}
 }
 
-// Prepare implements contract.Provider. It chooses the host record of a claim, which stays until the claim goes.
-func (l *logic) Prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object) (map[string]string, error) {
+// Allocate implements contract.Provider. A claim must carry its host record before it gets an address.
+func (l *logic) Allocate(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object) (contract.Allocation, error) {
+	annotations, err := l.prepare(ctx, claim, pool)
+	if _, ok := recordOf(claim); err != nil || !ok || contract.IsCopy(claim) {
+		return contract.Allocation{Annotations: annotations}, err
+	}
+	return l.allocate(ctx, claim, pool)
+}
+
+// prepare chooses the host record of a claim, which stays until the claim goes.
+func (l *logic) prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object) (map[string]string, error) {
 	hostname := claim.Annotations[v1alpha1.AnnotationHostname]
 	if had, ok := recordOf(claim); ok && !contract.IsCopy(claim) {
 		return had.annotations(hostname), nil
