@@ -78,7 +78,7 @@ type Config struct {
 // Controller allocates podCIDRs to Nodes from ClusterCIDRs. See the package comment.
 type Controller struct {
 	Config
-	api      api.Fenced
+	api      api.API
 	identity string // of this process: the holder in the Lease, or a generated one without leader election
 	health   health.Health
 	informer cache.SharedIndexInformer // of ClusterCIDRs
@@ -121,8 +121,8 @@ func New(cfg Config) (*Controller, error) {
 	if c.identity == "" {
 		c.identity = writes.UnelectedIdentity()
 	}
-	c.api = api.Fenced{API: api.New(cfg.Client, cfg.ClusterCIDRClient), Fence: cfg.Fence, Limiter: cfg.Limiter}
-	c.health.Watches, c.health.Deposed = cfg.Watches, cfg.Fence.Deposed
+	c.api = api.API{Kube: cfg.Client, ClusterCIDRs: cfg.ClusterCIDRClient, Fence: cfg.Fence, Limiter: cfg.Limiter}
+	c.health.Watches = cfg.Watches
 	c.health.WaitFor(health.Problem{What: "the start"})
 	factory := externalversions.NewSharedInformerFactoryWithOptions(cfg.ClusterCIDRClient, 0, externalversions.WithTransform(WithoutManagedFields))
 	c.informer = factory.Networking().V1().ClusterCIDRs().Informer()
@@ -212,8 +212,7 @@ func (c *Controller) note(ctx context.Context, kind health.Kind, name string, er
 	news, tell := c.health.Wrote(kind, name, err)
 	switch {
 	case news && err != nil:
-		t, _ := health.WriteProblem(err)
-		klog.FromContext(ctx).Error(err, "Cannot write: "+t.What, "kind", kind, "name", name)
+		klog.FromContext(ctx).Error(err, "Cannot write: "+health.WriteProblem(err).What, "kind", kind, "name", name)
 	case news:
 		klog.FromContext(ctx).Info("Can write again", "kind", kind)
 	}

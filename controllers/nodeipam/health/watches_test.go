@@ -154,7 +154,7 @@ func TestReadProblem(t *testing.T) {
 		err  error
 		want string
 	}{
-		"no CRD":                   {ClusterCIDRs, apierrors.NewNotFound(nodes, ""), CRDMissing},
+		"no CRD":                   {ClusterCIDRs, apierrors.NewNotFound(nodes, ""), crdMissing},
 		"no permission for it":     {ClusterCIDRs, apierrors.NewForbidden(nodes, "", nil), "the controller may not read ClusterCIDRs: apply manifests/rbac"},
 		"ClusterCIDRs":             {ClusterCIDRs, errors.New("reset"), "ClusterCIDRs cannot be read"},
 		"no ServiceCIDRs":          {"ServiceCIDRs", apierrors.NewNotFound(nodes, ""), "--runtime-config"},
