@@ -146,7 +146,7 @@ func (r *registered) construct(init app.ControllerInitContext, c *config.Complet
 	if err := r.validate(c); err != nil {
 		end(err, "The flags are wrong")
 	}
-	p := &participant{registered: r, clientName: init.ClientName, program: c, waitsFor: "this program to be the leader"}
+	p := &participant{registered: r, clientName: init.ClientName, program: c}
 	p.serve()
 	return func(ctx context.Context, _ genericcontrollermanager.ControllerContext) (controller.Interface, bool, error) {
 		go p.run(ctx) // The program starts its controllers one after the other: nothing here can fail or wait.

@@ -35,22 +35,17 @@ type Fence struct {
 
 	// open are the writes that have entered and not left: they are in flight, or were never answered.
 	open     map[*pass]bool
-	changed  chan struct{} // closed by wake; nil if nobody waits for that
-	refusing bool          // the last write was refused
+	refusing bool // the last write was refused
 
 	predecessor Predecessor
-	begun       time.Duration // when the term began, by the monotonic clock
-	marked      bool          // see Mark
+	marked      bool // see Mark
 }
 
-// Unelected returns the fence of a process without leader election. It is open until it is closed. Its term begins now.
-func Unelected(clocks Clocks) *Fence { return &Fence{clocks: clocks, begun: clocks.now().monotonic} }
+// Unelected returns the fence of a process without leader election, for simulations with clocks of their own.
+func Unelected(clocks Clocks) *Fence { return &Fence{clocks: clocks} }
 
 // Holder returns the identity of this process in the lease. It is empty without leader election.
 func (f *Fence) Holder() string { return f.holder }
-
-// Lease returns the namespace and name of the lease, with a slash between them. It is empty without leader election.
-func (f *Fence) Lease() string { return f.name }
 
 // Enter permits one write, or returns an error with ErrClosed. The write must use the returned context, which ends after atMost or a third
 // of the lease, whichever is less. The caller calls leave when it knows the result of the write. If there is no answer, it must not call
@@ -144,27 +139,10 @@ func (f *Fence) note(ctx context.Context, refusal error) {
 	f.refusing = refusal != nil
 }
 
-// awaited returns what is closed by the next wake: when the lease is renewed, lost or given up, or a write is answered. The caller holds mu.
-func (f *Fence) awaited() <-chan struct{} {
-	if f.changed == nil {
-		f.changed = make(chan struct{})
-	}
-	return f.changed
-}
-
-// wake ends what waits for awaited. The caller holds mu.
-func (f *Fence) wake() {
-	if f.changed != nil {
-		close(f.changed)
-		f.changed = nil
-	}
-}
-
 func (f *Fence) leave(p *pass) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.open, p)
-	f.wake()
 }
 
 // forget drops unanswered writes that the API server cannot carry out any more.
@@ -176,34 +154,11 @@ func (f *Fence) forget(now reading) {
 	}
 }
 
-// Close closes the fence permanently. It returns when every write in flight has been answered, or at the latest of their deadlines. The API
-// server may still carry out a write that was not answered: see Unanswered.
+// Close closes the fence permanently. It waits for nothing: the API server may still carry out a write that is in flight, see Unanswered.
 func (f *Fence) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ended = true
-	f.wake()
-	timer := time.NewTimer(f.busy())
-	defer timer.Stop()
-	for over := false; !over && f.busy() > 0; {
-		changed := f.awaited()
-		f.mu.Unlock()
-		select {
-		case <-changed:
-		case <-timer.C:
-			over = true
-		}
-		f.mu.Lock()
-	}
-}
-
-// busy returns the longest time that Close may wait.
-func (f *Fence) busy() (d time.Duration) {
-	now := f.clocks.now().monotonic
-	for p := range f.open {
-		d = max(d, p.entered.monotonic+p.timeout-now)
-	}
-	return d
 }
 
 // Unanswered returns for how long the API server can still carry out a write that was sent and not answered; zero if there is none. Before a

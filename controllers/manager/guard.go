@@ -9,9 +9,12 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/server/mux"
 	"k8s.io/controller-manager/controller"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+
+	"github.com/multicidr/controller-manager/controllers/internal/pages"
 )
 
 // retryConstruction sets the pauses between calls of a constructor that fails. What it needs, for example a permission, may be granted a
@@ -25,7 +28,7 @@ type guarded struct {
 	descriptor     Descriptor
 	context        Context
 	startInformers func()
-	mount          func(http.Handler) // serves the debug handler
+	mux            *mux.PathRecorderMux // serves the debug handler; nil without --secure-port
 
 	lock    sync.Mutex
 	built   app.Controller // nil before it is built
@@ -34,23 +37,10 @@ type guarded struct {
 
 // guard registers the health check of an added controller and returns the controller for RunControllers.
 func (p *process) guard(d Descriptor, c Context, startInformers func()) app.Controller {
-	g := &guarded{descriptor: d, context: c, startInformers: startInformers, mount: func(h http.Handler) { p.mountDebugHandler(d.Name, h) }}
+	g := &guarded{descriptor: d, context: c, startInformers: startInformers, mux: p.mux}
 	p.health.addAdvisory(d.Name, g.check)
-	if p.mux != nil {
-		// Upstream's base handler answers only at /healthz, and at no path below it.
-		p.mux.UnlistedHandle(healthPath(d.Name), p.health)
-	}
+	pages.Health(p.mux, d.Name, g.check)
 	return g
-}
-
-// mountDebugHandler does for an added controller what BuildControllers does for an upstream controller.
-func (p *process) mountDebugHandler(name string, handler http.Handler) {
-	if p.mux == nil {
-		return
-	}
-	path := "/debug/controllers/" + name
-	p.mux.UnlistedHandle(path, http.StripPrefix(path, handler))
-	p.mux.UnlistedHandlePrefix(path+"/", http.StripPrefix(path, handler))
 }
 
 func (g *guarded) Name() string { return g.descriptor.Name }
@@ -65,7 +55,7 @@ func (g *guarded) Run(ctx context.Context) {
 	g.startInformers()
 	if debuggable, ok := c.(controller.Debuggable); ok {
 		if handler := debuggable.DebuggingHandler(); handler != nil {
-			g.mount(handler)
+			pages.Debug(g.mux, g.Name(), handler)
 		}
 	}
 	c.Run(ctx)
@@ -81,7 +71,7 @@ func (g *guarded) build(ctx context.Context) (built app.Controller) {
 		defer g.lock.Unlock()
 		if g.failure = err; err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot build a controller. The other controllers keep running, and this one starts by itself when the cause is gone, or after a restart if the cause is a flag",
-				"controller", g.Name(), "details", healthPath(g.Name()))
+				"controller", g.Name(), "details", pages.HealthPath(g.Name()))
 			return false, nil
 		}
 		built, g.built = c, c

@@ -38,19 +38,13 @@ func newRoster(added []Descriptor) (roster, error) {
 			}
 			taken.Insert(name)
 		}
-		if len(d.Replaces) > 0 && !d.DisabledByDefault {
-			return roster{}, fmt.Errorf("controller %q replaces %v, so it must be disabled by default", d.Name, d.Replaces)
-		}
 		for _, replaced := range d.Replaces {
 			if !slices.Contains(app.KnownControllers(), replaced) {
 				return roster{}, fmt.Errorf("controller %q replaces %q, which is not an upstream controller", d.Name, replaced)
 			}
 		}
 
-		r.names = append(r.names, d.Name)
-		if d.DisabledByDefault {
-			r.disabled = append(r.disabled, d.Name)
-		}
+		r.names, r.disabled = append(r.names, d.Name), append(r.disabled, d.Name)
 		for _, alias := range d.Aliases {
 			r.aliases[alias] = d.Name
 		}

@@ -111,7 +111,7 @@ func TestRosterAddsToWhatUpstreamKnows(t *testing.T) {
 	if diff := cmp.Diff(wantNames, r.names); diff != "" {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}
-	wantDisabled := slices.Sorted(slices.Values(append(app.ControllersDisabledByDefault(), NodeIPAMController)))
+	wantDisabled := slices.Sorted(slices.Values(append(app.ControllersDisabledByDefault(), NodeIPAMController, "zebra-controller")))
 	if diff := cmp.Diff(wantDisabled, r.disabled); diff != "" {
 		t.Errorf("disabled by default (-want +got):\n%s", diff)
 	}
@@ -135,12 +135,8 @@ func TestRosterRefusesContradictions(t *testing.T) {
 		"upstream's alias as an alias":   {added: []Descriptor{{Name: "a", Aliases: []string{"nodeipam"}}}, want: `"nodeipam" is empty or taken`},
 		"one name twice":                 {added: []Descriptor{{Name: "a"}, {Name: "a"}}, want: `"a" is empty or taken`},
 		"a name that is another's alias": {added: []Descriptor{{Name: "a", Aliases: []string{"b"}}, {Name: "b"}}, want: `"b" is empty or taken`},
-		"replacing unasked": {
-			added: []Descriptor{{Name: "a", Replaces: []string{"node-ipam-controller"}}},
-			want:  "must be disabled by default",
-		},
 		"replacing what does not exist": {
-			added: []Descriptor{{Name: "a", DisabledByDefault: true, Replaces: []string{"nodeipam"}}},
+			added: []Descriptor{{Name: "a", Replaces: []string{"nodeipam"}}},
 			want:  "is not an upstream controller",
 		},
 	}

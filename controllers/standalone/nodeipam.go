@@ -3,6 +3,7 @@ package standalone
 import (
 	"context"
 
+	"k8s.io/client-go/rest"
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
@@ -34,8 +35,6 @@ not set.`
 }
 
 func (*nodeIPAM) controllers() []string { return []string{nodeipam.Name} }
-
-func (*nodeIPAM) idle() string { return "not serving Nodes yet" }
 
 // variables are those of kubernetes-sigs/node-ipam-controller.
 func (*nodeIPAM) variables() []variable {
@@ -71,7 +70,6 @@ func (n *nodeIPAM) addFlags(sections *cliflag.NamedFlagSets) {
 
 func (n *nodeIPAM) validate() []error { return append(n.flags.Validate(), n.options.Validate()...) }
 
-// run shows the controller once it is built.
-func (n *nodeIPAM) run(ctx context.Context, p *process, fence *lease.Fence) error {
-	return n.options.Run(ctx, p.config, n.flags, fence, func(c *nodeipam.Controller) { p.built(p.health.controllers[0], c) })
+func (n *nodeIPAM) run(ctx context.Context, config *rest.Config, fence *lease.Fence, built func(string, controller)) error {
+	return n.options.Run(ctx, config, n.flags, fence, func(c *nodeipam.Controller) { built(nodeipam.Name, c) })
 }

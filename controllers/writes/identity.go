@@ -1,19 +1,10 @@
 package writes
 
 import (
-	"os"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/util/uuid"
+	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
 // UnelectedIdentity identifies this process when there is no Lease.
-var UnelectedIdentity = sync.OnceValue(newIdentity)
-
-func newIdentity() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	return host + "_" + string(uuid.NewUUID())
-}
+var UnelectedIdentity = sync.OnceValue(func() string { return lease.Identity("") })
