@@ -1,8 +1,6 @@
 package manager
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -10,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
-	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
 )
 
 func TestReplacements(t *testing.T) {
@@ -64,41 +61,6 @@ func TestBothNamedIsAnError(t *testing.T) {
 				if !strings.Contains(err.Error(), part) {
 					t.Errorf("the error does not say %s: %v", part, err)
 				}
-			}
-		})
-	}
-}
-
-// TestValidateMigration: a file that names one of two controllers that replace each other is an error if the added one is enabled, and says so
-// before anything is asked of an API server.
-func TestValidateMigration(t *testing.T) {
-	const both = "- {name: node-ipam-controller, component: '*'}\n- {name: multi-cidr-node-ipam-controller, component: '*'}\n"
-	for name, tc := range map[string]struct {
-		controllers, leaders string
-		off                  bool
-		want                 string
-	}{
-		"both are named":            {controllers: "multicidrnodeipam", leaders: both},
-		"only upstream's is named":  {controllers: "*,multicidrnodeipam", leaders: both[:strings.Index(both, "\n")], want: `has the component "" for multi-cidr-node-ipam-controller and "*" for node-ipam-controller`},
-		"ours is off":               {controllers: "*", leaders: both[:strings.Index(both, "\n")]},
-		"there is no migration":     {controllers: "multicidrnodeipam", leaders: both[:strings.Index(both, "\n")], off: true},
-		"upstream refuses the file": {controllers: "multicidrnodeipam", leaders: "- nonsense"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "migration.yaml")
-			text := "apiVersion: controllermanager.config.k8s.io/v1\nkind: LeaderMigrationConfiguration\nleaderName: node-ipam-migration\ncontrollerLeaders:\n" + tc.leaders
-			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			opts, err := options.NewKubeControllerManagerOptions()
-			if err != nil {
-				t.Fatal(err)
-			}
-			opts.Generic.Controllers = strings.Split(tc.controllers, ",")
-			opts.Generic.LeaderMigration.Enabled, opts.Generic.LeaderMigration.ControllerMigrationConfig = !tc.off, file
-			_, err = validate(opts, testRoster(t, NodeIPAM()))
-			if got := err != nil && strings.Contains(err.Error(), "leader-migration"); got != (tc.want != "") || got && !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("got %v, want %q", err, tc.want)
 			}
 		})
 	}

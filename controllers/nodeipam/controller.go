@@ -216,9 +216,7 @@ func (c *Controller) note(ctx context.Context, kind health.Kind, name string, er
 	case news:
 		klog.FromContext(ctx).Info("Can write again", "kind", kind)
 	}
-	if tell {
-		c.tellWriteFailed(kind, name)
-	}
+	c.tellWriteFailed(kind, name, tell)
 }
 
 // HealthChecker reports an error that says what to do, as long as the controller cannot do all of its work.

@@ -92,8 +92,8 @@ func (c *Controller) nodeGone(node *v1.Node) {
 
 // notKept reports podCIDRs that the API server confirmed and does not have. The same blocks are sent again.
 func (c *Controller) notKept(name string) {
-	c.health.Wrote(health.WritesNode, name, fmt.Errorf("podCIDRs of Node %s: %w", name, api.ErrNotKept))
-	c.tellWriteFailed(health.WritesNode, name)
+	_, tell := c.health.Wrote(health.WritesNode, name, fmt.Errorf("podCIDRs of Node %s: %w", name, api.ErrNotKept))
+	c.tellWriteFailed(health.WritesNode, name, tell)
 	c.nodeQueue.AddAfter(name, notKeptRetry)
 }
 

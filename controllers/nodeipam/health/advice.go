@@ -34,15 +34,17 @@ const notTheLeader = "the API server takes another process for the leader: this 
 	"Otherwise compare the Lease that the answer names with that of this process. If they differ, correct paramRef in the policy's binding (manifests/fencing), or turn leader election on. " +
 	"If they are the same, kube-apiserver does not read the Lease any more: apply manifests/fencing/keep-leases.yaml, and restart each kube-apiserver"
 
-// ReadProblem says why objects of a kind cannot be read, and what to do about it. kind is plural, such as Nodes.
+// ReadProblem says why objects of a kind cannot be read, and what to do about it. kind is plural, such as Nodes. Only the resource of
+// ClusterCIDRs is not the API server's own.
 func ReadProblem(kind string, err error) Problem {
-	if kind == ClusterCIDRs {
-		return clusterCIDRProblem(err)
-	}
 	var short *cache.VeryShortWatchError
-	switch {
-	case apierrors.IsNotFound(err):
+	switch missing := apierrors.IsNotFound(err); {
+	case missing && kind == "ClusterCIDRs":
+		return Problem{What: crdMissing}
+	case missing:
 		return Problem{"the API server does not have them: see whether its --runtime-config turns them off, or whether an older API server answers, too", err}
+	case apierrors.IsForbidden(err) && kind == "ClusterCIDRs":
+		return Problem{"the controller may not read ClusterCIDRs: " + applyRBAC, err}
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 		return Problem{"the API server does not let this process watch them: " + applyRBAC, err}
 	case apierrors.IsTooManyRequests(err):
@@ -53,20 +55,6 @@ func ReadProblem(kind string, err error) Problem {
 		return Problem{"the API server fails, or a proxy before it: look at its log and at etcd", err}
 	default:
 		return Problem{"the API server cannot be reached or understood: look at the network, and at proxies and load balancers before it", err}
-	}
-}
-
-// ClusterCIDRs is the kind whose resource may be missing.
-const ClusterCIDRs = "ClusterCIDRs"
-
-func clusterCIDRProblem(err error) Problem {
-	switch {
-	case apierrors.IsNotFound(err):
-		return Problem{What: crdMissing}
-	case apierrors.IsForbidden(err):
-		return Problem{"the controller may not read ClusterCIDRs: " + applyRBAC, err}
-	default:
-		return Problem{"ClusterCIDRs cannot be read: look at the API server's log and load, at etcd, and at proxies between this process and the API server", err}
 	}
 }
 

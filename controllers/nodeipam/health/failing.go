@@ -38,32 +38,35 @@ type failure struct {
 func (f *failure) lasting(now time.Time) bool { return now.Sub(f.since) >= failsFor }
 
 // Wrote notes the outcome of the last sync of an object. news reports a new sort of failure for this kind, or the end of the last failure that
-// was news; tell reports that this object's failure has not been reported yet. An object that waits for others (writes.Pending) does not fail.
-func (h *Health) Wrote(kind Kind, name string, err error) (news, tell bool) {
+// was news. tell is what to report about this object; empty if its failure was reported. An object that waits for others (writes.Pending) does
+// not fail.
+func (h *Health) Wrote(kind Kind, name string, err error) (news bool, tell string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	pending := errors.As(err, new(writes.Pending))
 	if err == nil || pending {
 		delete(h.failing[kind], name)
 		if len(h.failing[kind]) > 0 {
-			return false, false
+			return false, ""
 		}
 		news = len(h.logged[kind]) > 0 && !pending
 		delete(h.logged, kind)
-		return news, false
+		return news, ""
 	}
 	p := WriteProblem(err)
 	if p.What == "" {
-		return false, false // Nothing was tried, so an earlier failure may persist.
+		return false, "" // Nothing was tried, so an earlier failure may persist.
 	}
 	f := h.failureOf(kind, name, err)
 	f.Problem = p
 	if !f.lasting(h.clock()) {
-		return false, false
+		return false, ""
 	}
-	news, tell = !h.logged[kind].Has(p.What), !f.told
+	news = !h.logged[kind].Has(p.What)
 	h.logged[kind].Insert(p.What)
-	f.told = true
+	if !f.told {
+		f.told, tell = true, p.String()
+	}
 	return news, tell
 }
 
@@ -87,16 +90,6 @@ func (h *Health) failureOf(kind Kind, name string, err error) *failure {
 		h.failing[kind][name] = f
 	}
 	return f
-}
-
-// Told is what to report about the failing writes of an object; empty if they no longer fail, or only briefly.
-func (h *Health) Told(kind Kind, name string) string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if f := h.failing[kind][name]; f != nil && f.told {
-		return f.String()
-	}
-	return ""
 }
 
 // Failing is the number of objects of a kind whose writes fail.
