@@ -48,19 +48,13 @@ func (f Flags) Spec() (*networkingv1.ClusterCIDRSpec, error) {
 	}
 	spec := &networkingv1.ClusterCIDRSpec{}
 	for _, prefix := range ranges {
-		family := ipam.FamilyOf(prefix)
-		mask := int(cmp.Or(f.maskOf(family), f.NodeMaskSize, defaultMaskOf(family)))
-		bits := int32(family.Bits() - mask)
-		if prefix.Overlaps(pool.Mapped) && mask > 0 {
-			return nil, fmt.Errorf("--cluster-cidr %v contains %s: use a range without them", prefix, pool.WhatMapped)
-		}
-		if mask < prefix.Bits() || bits < 0 {
-			return nil, fmt.Errorf("Nodes cannot get /%d blocks of --cluster-cidr %v: use a %s from %d to %d, or a wider range",
-				mask, prefix, f.maskFlag(family, len(ranges)), prefix.Bits(), family.Bits())
-		}
-		if family == ipam.IPv4 {
+		bits, err := f.hostBits(prefix, len(ranges))
+		switch {
+		case err != nil:
+			return nil, err
+		case ipam.FamilyOf(prefix) == ipam.IPv4:
 			spec.IPv4, spec.PerNodeHostBits = prefix.String(), bits
-		} else {
+		default:
 			spec.IPv6, spec.IPv6PerNodeHostBits = prefix.String(), &bits
 		}
 	}
@@ -68,6 +62,20 @@ func (f Flags) Spec() (*networkingv1.ClusterCIDRSpec, error) {
 		spec.PerNodeHostBits, spec.IPv6PerNodeHostBits = *bits6, nil
 	}
 	return spec, nil
+}
+
+// hostBits returns the block size of one of so many ranges.
+func (f Flags) hostBits(prefix netip.Prefix, ranges int) (int32, error) {
+	family := ipam.FamilyOf(prefix)
+	mask := int(cmp.Or(f.maskOf(family), f.NodeMaskSize, defaultMaskOf(family)))
+	if prefix.Overlaps(pool.Mapped) && mask > 0 {
+		return 0, fmt.Errorf("--cluster-cidr %v contains %s: use a range without them", prefix, pool.WhatMapped)
+	}
+	if mask < prefix.Bits() || mask > family.Bits() {
+		return 0, fmt.Errorf("Nodes cannot get /%d blocks of --cluster-cidr %v: use a %s from %d to %d, or a wider range",
+			mask, prefix, f.maskFlag(family, ranges), prefix.Bits(), family.Bits())
+	}
+	return int32(family.Bits() - mask), nil
 }
 
 // ParseCIDRs parses a flag that takes one CIDR, or two of different families, like the flags of kube-controller-manager.

@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 )
 
 const (
@@ -36,6 +37,7 @@ type kind struct {
 	first, last time.Time
 	err         error
 	version     string
+	logged      bool // once per series
 }
 
 // Follow notes the errors of an informer from now on. It returns an error if the informer has been started. kind is plural, such as Nodes.
@@ -62,9 +64,13 @@ func (w *Watches) note(ctx context.Context, k *kind, err error) {
 	defer w.mu.Unlock()
 	now := clock(w.Now)
 	if now.Sub(k.last) >= counts {
-		k.first = now
+		k.first, k.logged = now, false
 	}
 	k.last, k.err, k.version = now, err, k.informer.LastSyncResourceVersion()
+	if k.unseen(now) && !k.logged {
+		k.logged = true
+		klog.FromContext(ctx).Error(err, "Changes of "+k.name+" are not seen: "+ReadProblem(k.name, err).What)
+	}
 }
 
 // unseen reports whether reads fail, have failed for a while, and nothing newer has come since the last error. What a list brings between
