@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -62,11 +63,14 @@ func (f *Fence) Enter(ctx context.Context, atMost time.Duration) (_ context.Cont
 	if f.open == nil {
 		f.open = map[*pass]bool{}
 	}
-	f.forget(p.entered)
+	// Those that the API server cannot carry out any more are forgotten.
+	maps.DeleteFunc(f.open, func(earlier *pass, _ bool) bool { return earlier.over <= p.entered.monotonic })
 	f.open[p] = true
 	return ctx, sync.OnceFunc(func() {
 		cancel()
-		f.leave(p)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.open, p)
 	}), nil
 }
 
@@ -93,34 +97,30 @@ func (f *Fence) permit(ctx context.Context, atMost time.Duration) (*pass, error)
 		p.timeout, p.transit = min(atMost, f.duration/timeoutShare), f.duration/transitShare
 		p.over = f.renewed.monotonic + f.duration
 	}
-	err := f.refusal(p)
+	var err error
+	if why := f.closed(p); why != "" {
+		err = fmt.Errorf("%w: the lease %s %s", ErrClosed, f.name, why)
+	}
 	f.note(ctx, err)
 	return p, err
 }
 
-// refusal returns why a write may not be sent now; nil if it may.
-func (f *Fence) refusal(p *pass) error {
+// closed returns why a write may not be sent now, to be read after the name of the lease; empty if it may.
+func (f *Fence) closed(p *pass) string {
 	left := f.duration - f.renewed.until(p.entered)
 	switch {
 	case f.ended:
-		return fmt.Errorf("%w: %s", ErrClosed, f.title("was given up"))
+		return "was given up"
 	case f.deposed:
-		return fmt.Errorf("%w: %s", ErrClosed, f.title(deposedWhy))
+		return deposedWhy
 	case f.holder == "":
-		return nil
+		return ""
 	case f.duration == 0:
-		return fmt.Errorf("%w: %s", ErrClosed, f.title("is not held"))
+		return "is not held"
 	case left <= p.timeout+p.transit:
-		return fmt.Errorf("%w: %s", ErrClosed, f.title(fmt.Sprintf("is valid for another %v, but a write can take %v on its way and %v in the API server", left, p.transit, p.timeout)))
+		return fmt.Sprintf("is valid for another %v, but a write can take %v on its way and %v in the API server", left, p.transit, p.timeout)
 	}
-	return nil
-}
-
-func (f *Fence) title(what string) string {
-	if f.name == "" {
-		return "the process ends"
-	}
-	return "the lease " + f.name + " " + what
+	return ""
 }
 
 // note logs when the fence closes and when it opens again, not every refused write.
@@ -137,21 +137,6 @@ func (f *Fence) note(ctx context.Context, refusal error) {
 		logger.Info("The lease is valid again: this process writes again", "lease", f.name)
 	}
 	f.refusing = refusal != nil
-}
-
-func (f *Fence) leave(p *pass) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.open, p)
-}
-
-// forget drops unanswered writes that the API server cannot carry out any more.
-func (f *Fence) forget(now reading) {
-	for p := range f.open {
-		if p.over <= now.monotonic {
-			delete(f.open, p)
-		}
-	}
 }
 
 // Close closes the fence permanently. It waits for nothing: the API server may still carry out a write that is in flight, see Unanswered.

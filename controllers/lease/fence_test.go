@@ -25,7 +25,7 @@ type world struct {
 
 func newWorld() *world {
 	w := &world{reading: reading{wall: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}}
-	w.lock, w.fence = Wrap(inner{w}, Clocks{Read: func() (wall time.Time, boot, monotonic time.Duration) { return w.wall, w.boot, w.monotonic }})
+	w.lock, w.fence = wrap(inner{w}, Clocks{Read: func() (wall time.Time, boot, monotonic time.Duration) { return w.wall, w.boot, w.monotonic }})
 	return w
 }
 
@@ -54,7 +54,7 @@ func (w *world) release() {
 	_ = w.lock.Update(context.Background(), resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1})
 }
 
-// inner is the lock that is passed to Wrap.
+// inner is the lock that is passed to wrap.
 type inner struct{ *world }
 
 func (l inner) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {

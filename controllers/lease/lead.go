@@ -58,7 +58,7 @@ func Elect(
 // Lead does not use the election's callback OnStartedLeading. It calls OnStoppedLeading first when the lease is lost, and when it stops
 // waiting for the lease.
 func Lead(ctx context.Context, election leaderelection.LeaderElectionConfig, clocks Clocks, run func(context.Context, *Fence) error) (err error) {
-	lock, fence := Wrap(election.Lock, clocks)
+	lock, fence := wrap(election.Lock, clocks)
 	election.Lock = lock
 	work, stopWork := context.WithCancel(ctx)
 	defer stopWork()

@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,9 +10,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Wrap returns a lock for leader election, and a fence that is open while this process holds the lock, for one term. It also works for
+// wrap returns a lock for leader election, and a fence that is open while this process holds the lock, for one term. It also works for
 // coordinated leader election: there the API server names the leader, but the leader still begins its term with its own Update.
-func Wrap(inner resourcelock.Interface, clocks Clocks) (resourcelock.Interface, *Fence) {
+func wrap(inner resourcelock.Interface, clocks Clocks) (resourcelock.Interface, *Fence) {
 	f := &Fence{name: inner.Describe(), holder: inner.Identity(), clocks: clocks, predecessor: OtherPredecessor}
 	return &lock{Interface: inner, fence: f}, f
 }
@@ -127,7 +126,7 @@ func (f *Fence) lost() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.deposed {
-		return errors.New(f.title(deposedWhy))
+		return fmt.Errorf("the lease %s %s", f.name, deposedWhy)
 	}
 	return nil
 }

@@ -146,7 +146,7 @@ func TestTermAfterALostAnswer(t *testing.T) {
 
 // A lock without labels tells nothing, and a fence without a lock has no predecessor.
 func TestPredecessorUnknown(t *testing.T) {
-	_, fence := Wrap(&memoryLock{lease: &memoryLease{}, identity: "we"}, Clocks{})
+	_, fence := wrap(&memoryLock{lease: &memoryLease{}, identity: "we"}, Clocks{})
 	if got := fence.Predecessor(); got != OtherPredecessor {
 		t.Errorf("with a lock that is no LeaseLock: got %q, want %q", got, OtherPredecessor)
 	}
@@ -159,7 +159,7 @@ func TestPredecessorUnknown(t *testing.T) {
 
 // lead is a process that is the leader.
 type lead struct {
-	fence *Fence // nil without Wrap
+	fence *Fence // nil without wrap
 	end   func() // returns when the Lease is released
 }
 
@@ -180,7 +180,7 @@ func leadNext(t *testing.T, client kubernetes.Interface, identity string, fenced
 	}
 	l := &lead{}
 	if fenced {
-		lock, l.fence = Wrap(lock, Clocks{})
+		lock, l.fence = wrap(lock, Clocks{})
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	leads, ended := make(chan struct{}), make(chan struct{})
