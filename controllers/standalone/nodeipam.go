@@ -60,11 +60,7 @@ func (n *nodeIPAM) addFlags(sections *cliflag.NamedFlagSets) {
 		"Create a ClusterCIDR from --cluster-cidr. Without it --cluster-cidr only says which family comes first in podCIDRs. ClusterCIDRs that exist are served in any case.")
 	fs.StringVar(&n.flags.ClusterCIDR, "cluster-cidr", n.flags.ClusterCIDR,
 		"CIDR, or one CIDR of each family, separated by a comma. The controller creates a ClusterCIDR from it. The family of the first CIDR comes first in podCIDRs.")
-	fs.Int32Var(&n.flags.NodeMaskSize, "node-cidr-mask-size", n.flags.NodeMaskSize, "Mask size of a Node's block of --cluster-cidr, if that has one family. 0: 24 for IPv4, 64 for IPv6.")
-	fs.Int32Var(&n.flags.NodeMaskSizeIPv4, "node-cidr-mask-size-ipv4", n.flags.NodeMaskSizeIPv4, "Mask size of a Node's IPv4 block of --cluster-cidr. 0: 24.")
-	fs.Int32Var(&n.flags.NodeMaskSizeIPv6, "node-cidr-mask-size-ipv6", n.flags.NodeMaskSizeIPv6, "Mask size of a Node's IPv6 block of --cluster-cidr. 0: 64.")
-	fs.StringVar(&n.flags.ServiceRange, "service-cluster-ip-range", n.flags.ServiceRange,
-		"CIDR, or one CIDR of each family, separated by a comma. The controller allocates nothing from it, nor from the CIDRs of ServiceCIDR objects. Needed if the API server has no ServiceCIDRs.")
+	nodeoptions.AddRangeFlags(fs, &n.flags)
 	n.options.AddFlags(fs)
 }
 
