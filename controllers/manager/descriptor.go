@@ -27,11 +27,12 @@ type Descriptor struct {
 	// Flags are the controller's own flags; nil means none. They are validated even if the controller is disabled, as upstream's flags are.
 	Flags Flags
 	// Prepare is called once, before any other controller requests a shared informer, if the controller is enabled: the first request for
-	// an informer decides how it is created. nil means nothing to prepare. Informers requested from the context start with the others.
+	// an informer decides how it is created. The controller requests all of its shared informers here: they start with the others. nil means
+	// nothing to prepare.
 	Prepare func(c app.ControllerContext)
 	// New builds the controller. It is called after the leader lease was acquired, while the other controllers are already running, so it
 	// can neither delay nor stop them. After an error it is called again, until it succeeds. So the steps that can fail come first, and those
-	// that must happen only once come last. Informers requested from the context start after it returns.
+	// that must happen only once come last.
 	//
 	// The controller's Run returns when its context is done, and everything that it started has ended. If it returns before that, or panics,
 	// the process ends.

@@ -25,10 +25,9 @@ var retryConstruction = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0
 // would end the process, and a constructor that waits, for example for an API server that is slow to create its service account, would delay
 // every controller of the cluster. A panic ends the process, as it does in every other controller.
 type guarded struct {
-	descriptor     Descriptor
-	context        Context
-	startInformers func()
-	mux            *mux.PathRecorderMux // serves the debug handler; nil without --secure-port
+	descriptor Descriptor
+	context    Context
+	mux        *mux.PathRecorderMux // serves the debug handler; nil without --secure-port
 
 	lock    sync.Mutex
 	built   app.Controller // nil before it is built
@@ -36,8 +35,8 @@ type guarded struct {
 }
 
 // guard registers the health check of an added controller and returns the controller for RunControllers.
-func (p *process) guard(d Descriptor, c Context, startInformers func()) app.Controller {
-	g := &guarded{descriptor: d, context: c, startInformers: startInformers, mux: p.mux}
+func (p *process) guard(d Descriptor, c Context) app.Controller {
+	g := &guarded{descriptor: d, context: c, mux: p.mux}
 	p.health.addAdvisory(d.Name, g.check)
 	pages.Health(p.mux, d.Name, g.check)
 	return g
@@ -52,7 +51,6 @@ func (g *guarded) Run(ctx context.Context) {
 	if c == nil {
 		return // The context ended first.
 	}
-	g.startInformers()
 	if debuggable, ok := c.(controller.Debuggable); ok {
 		if handler := debuggable.DebuggingHandler(); handler != nil {
 			pages.Debug(g.mux, g.Name(), handler)

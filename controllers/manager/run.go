@@ -277,7 +277,7 @@ func (p *process) build(ctx context.Context, s set, fence *lease.Fence, shared *
 		if c.NodesAsOf == "" {
 			c.NodesAsOf = p.readNodes(ctx)
 		}
-		controllers = append(controllers, p.guard(d, c, shared.startInformers))
+		controllers = append(controllers, p.guard(d, c))
 	}
 	return controllers, nil
 }
