@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/client-go/rest"
 	cliflag "k8s.io/component-base/cli/flag"
+	genericcontrollermanager "k8s.io/controller-manager/app"
 
 	"github.com/multicidr/controller-manager/controllers/clusteripam"
 	"github.com/multicidr/controller-manager/controllers/lease"
@@ -63,15 +64,10 @@ func (c *clusterIPAM) validate() []error {
 	return append(errs, c.options.Validate()...)
 }
 
-func (c *clusterIPAM) controllers() (names []string) {
-	for _, name := range clusteripam.Names() {
-		switch {
-		case slices.Contains(c.enabled, "-"+name):
-		case slices.Contains(c.enabled, name), slices.Contains(c.enabled, "*"):
-			names = append(names, name)
-		}
-	}
-	return names
+func (c *clusterIPAM) controllers() []string {
+	return slices.DeleteFunc(clusteripam.Names(), func(name string) bool {
+		return !genericcontrollermanager.IsControllerEnabled(name, nil, c.enabled)
+	})
 }
 
 // run runs every controller by itself: one that waits for something does not stop the others. One that ends by itself ends the process.
