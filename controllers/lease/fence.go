@@ -45,8 +45,15 @@ type Fence struct {
 // Unelected returns the fence of a process without leader election, for simulations with clocks of their own.
 func Unelected(clocks Clocks) *Fence { return &Fence{clocks: clocks} }
 
-// Holder returns the identity of this process in the lease. It is empty without leader election.
-func (f *Fence) Holder() string { return f.holder }
+// Identity returns the identity of this process: that in the lease, or one of its own without leader election.
+func (f *Fence) Identity() string {
+	if f.holder == "" {
+		return unelected()
+	}
+	return f.holder
+}
+
+var unelected = sync.OnceValue(func() string { return Identity("") })
 
 // Enter permits one write, or returns an error with ErrClosed. The write must use the returned context, which ends after atMost or a third
 // of the lease, whichever is less. The caller calls leave when it knows the result of the write. If there is no answer, it must not call

@@ -35,7 +35,6 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/metrics"
 	"github.com/multicidr/controller-manager/controllers/queues"
-	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // Name is the controller's name.
@@ -110,16 +109,13 @@ func New(cfg Config) (*Controller, error) {
 	}
 	c := &Controller{
 		Config:           cfg,
-		identity:         cfg.Fence.Holder(),
+		identity:         cfg.Fence.Identity(),
 		nodeQueue:        queues.New[string]("multi_cidr_node_ipam_nodes", queues.RetryMax),
 		clusterCIDRQueue: queues.New[string]("multi_cidr_node_ipam_clustercidrs", queues.RetryMax),
 		state:            allocator.New(),
 		clusterCIDRs:     map[string]*clusterCIDR{},
 		firstSeen:        map[types.UID]time.Time{},
 		events:           newEvents(cfg.Client),
-	}
-	if c.identity == "" {
-		c.identity = writes.UnelectedIdentity()
 	}
 	c.api = api.API{Kube: cfg.Client, ClusterCIDRs: cfg.ClusterCIDRClient, Fence: cfg.Fence, Limiter: cfg.Limiter}
 	c.health.Watches = cfg.Watches
