@@ -1,11 +1,9 @@
 package cloudmanager
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -62,27 +60,25 @@ type registered struct {
 	options *options.Options
 	port    int
 	lease   string
-	flags   map[string]*pflag.Flag // those of the in-tree allocator that cloud-controller-managers do not have, by name
+	// ranges are the flags of the in-tree allocator that cloud-controller-managers do not have, and their values are in flags. theirs are
+	// those of the same names that the program has.
+	ranges *pflag.FlagSet
+	flags  fromflags.Flags
+	theirs []*pflag.Flag
 }
 
 func newRegistered(sections *cliflag.NamedFlagSets) *registered {
-	r := &registered{options: options.New(), flags: map[string]*pflag.Flag{}}
-	own := pflag.NewFlagSet(Name, pflag.ContinueOnError)
-	own.Int32("node-cidr-mask-size", 0, "Mask size of a Node's block of --cluster-cidr, if that has one family. 0: 24 for IPv4, 64 for IPv6.")
-	own.Int32("node-cidr-mask-size-ipv4", 0, "Mask size of a Node's IPv4 block of --cluster-cidr. 0: 24.")
-	own.Int32("node-cidr-mask-size-ipv6", 0, "Mask size of a Node's IPv6 block of --cluster-cidr. 0: 64.")
-	own.String("service-cluster-ip-range", "",
-		"CIDR, or one CIDR of each family, separated by a comma. The controller allocates nothing from it, nor from the CIDRs of ServiceCIDR objects. Needed if the API server has no ServiceCIDRs.")
+	r := &registered{options: options.New(), ranges: pflag.NewFlagSet(Name, pflag.ContinueOnError)}
+	options.AddRangeFlags(r.ranges, &r.flags)
 	fs := sections.FlagSet(Name)
-	own.VisitAll(func(f *pflag.Flag) {
+	r.ranges.VisitAll(func(f *pflag.Flag) {
 		for _, section := range sections.FlagSets {
 			if existing := section.Lookup(f.Name); existing != nil {
-				r.flags[f.Name] = existing
+				r.theirs = append(r.theirs, existing)
 				return
 			}
 		}
 		fs.AddFlag(f)
-		r.flags[f.Name] = f
 	})
 	fs.StringVar(&r.lease, "node-ipam-leader-elect-resource-name", defaultLease,
 		"The name of the Lease that the "+Name+" leads by, in the namespace of --leader-elect-resource-namespace. Every program with this controller in a cluster must have the same.")
@@ -95,20 +91,14 @@ func newRegistered(sections *cliflag.NamedFlagSets) *registered {
 // fromFlags returns what stands for a ClusterCIDR. A flag may be the program's own, of any type of number or list, or text that is empty by
 // default.
 func (r *registered) fromFlags(c *config.CompletedConfig) (fromflags.Flags, error) {
-	text := func(name string) string { return strings.Trim(r.flags[name].Value.String(), "[]") }
 	var errs []error
-	size := func(name string) int32 {
-		n, err := strconv.ParseInt(cmp.Or(text(name), "0"), 0, 32)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--%s: %w", name, err))
+	for _, f := range r.theirs {
+		if text := strings.Trim(f.Value.String(), "[]"); text != "" {
+			errs = append(errs, r.ranges.Set(f.Name, text))
 		}
-		return int32(n)
 	}
-	f := fromflags.Flags{
-		Allocate: c.ComponentConfig.KubeCloudShared.AllocateNodeCIDRs, ClusterCIDR: c.ComponentConfig.KubeCloudShared.ClusterCIDR,
-		NodeMaskSize: size("node-cidr-mask-size"), NodeMaskSizeIPv4: size("node-cidr-mask-size-ipv4"), NodeMaskSizeIPv6: size("node-cidr-mask-size-ipv6"),
-		ServiceRange: text("service-cluster-ip-range"),
-	}
+	f := r.flags
+	f.Allocate, f.ClusterCIDR = c.ComponentConfig.KubeCloudShared.AllocateNodeCIDRs, c.ComponentConfig.KubeCloudShared.ClusterCIDR
 	return f, utilerrors.NewAggregate(append(append(errs, f.Validate()...), r.options.Validate()...))
 }
 
@@ -146,7 +136,7 @@ func (r *registered) construct(init app.ControllerInitContext, c *config.Complet
 	if err := r.validate(c); err != nil {
 		end(err, "The flags are wrong")
 	}
-	p := &participant{registered: r, clientName: init.ClientName, program: c, waitsFor: "this program to be the leader"}
+	p := &participant{registered: r, clientName: init.ClientName, program: c}
 	p.serve()
 	return func(ctx context.Context, _ genericcontrollermanager.ControllerContext) (controller.Interface, bool, error) {
 		go p.run(ctx) // The program starts its controllers one after the other: nothing here can fail or wait.

@@ -2,15 +2,14 @@ package cloudmanager
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/server/mux"
@@ -22,9 +21,9 @@ import (
 	"k8s.io/controller-manager/pkg/healthz"
 	"k8s.io/klog/v2"
 
+	"github.com/multicidr/controller-manager/controllers/internal/pages"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
-	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // participant is the controller in one process, whoever leads. Safe for concurrent use.
@@ -33,11 +32,9 @@ type participant struct {
 	clientName string
 	program    *config.CompletedConfig
 
-	mu       sync.Mutex
-	leads    bool   // the program
-	waitsFor string // what the start waits for
-	why      error  // the API server's answer about it
-	running  *nodeipam.Controller
+	mu      sync.Mutex
+	waits   error // what the start waits for; nil before the program leads
+	running *nodeipam.Controller
 }
 
 // Name implements the program's interface for controllers.
@@ -47,60 +44,36 @@ func (p *participant) leaseName() string {
 	return p.program.ComponentConfig.Generic.LeaderElection.ResourceNamespace + "/" + p.lease
 }
 
-// waits notes what the start waits for. It reports whether that is new.
-func (p *participant) waits(what string, why error) (changed bool) {
+// waitFor notes what the start waits for.
+func (p *participant) waitFor(what error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	changed = p.waitsFor != what
-	p.leads, p.waitsFor, p.why = true, what, why
-	return changed
+	p.waits = what
 }
 
 // run waits for the Lease and runs the controller while this process holds it. ctx ends with the process.
 func (p *participant) run(ctx context.Context) {
 	ctx = klog.NewContext(ctx, klog.LoggerWithName(klog.FromContext(ctx), Name))
-	if err := p.lead(ctx); ctx.Err() == nil {
-		end(err, "The controller has ended, so this process does")
-	}
-}
-
-func (p *participant) lead(ctx context.Context) error {
-	p.waits("the Lease "+p.leaseName(), nil)
-	host, err := os.Hostname()
-	if err != nil {
-		return fmt.Errorf("read the host name, which is part of the identity in the Lease: %w", err)
-	}
-	times := p.program.ComponentConfig.Generic.LeaderElection
-	if err := lease.CheckTimes(times.LeaseDuration.Duration, times.RetryPeriod.Duration, writes.Timeout); err != nil {
-		klog.FromContext(ctx).Error(err, "The leader stops writing before every renewal", "lease", p.lease)
-	}
+	logger, identity := klog.FromContext(ctx), lease.Identity("")
+	p.waitFor(errors.New("the Lease " + p.leaseName()))
+	by := p.program.ComponentConfig.Generic.LeaderElection
+	by.LeaderElect, by.ResourceLock, by.ResourceName = true, resourcelock.LeasesResourceLock, p.lease
 	// The program's own client, which may write Leases: it writes its own.
-	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, times.ResourceNamespace, p.lease,
-		resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())}, p.program.Kubeconfig, times.RenewDeadline.Duration)
-	if err != nil {
-		return fmt.Errorf("create the lock of Lease %s: %w", p.leaseName(), err)
-	}
-	err = lease.Lead(ctx, leaderelection.LeaderElectionConfig{
-		Lock:            lock,
-		LeaseDuration:   times.LeaseDuration.Duration,
-		RenewDeadline:   times.RenewDeadline.Duration,
-		RetryPeriod:     times.RetryPeriod.Duration,
+	err := lease.Elect(ctx, by, p.program.Kubeconfig, resourcelock.ResourceLockConfig{Identity: identity}, leaderelection.LeaderElectionConfig{
 		ReleaseOnCancel: true,
-		Name:            p.lease,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnNewLeader: func(holder string) {
-				klog.FromContext(ctx).Info("The Lease has a new holder", "lease", p.leaseName(), "holder", holder, "thisProcess", lock.Identity())
-				if holder != lock.Identity() {
-					p.waits("the Lease "+p.leaseName()+", which "+holder+" holds", nil)
+				logger.Info("The Lease has a new holder", "lease", p.leaseName(), "holder", holder, "thisProcess", identity)
+				if holder != identity {
+					p.waitFor(fmt.Errorf("the Lease %s, which %s holds", p.leaseName(), holder))
 				}
 			},
 			OnStoppedLeading: func() {},
 		},
-	}, lease.Clocks{}, p.allocate)
-	if err == nil {
-		err = fmt.Errorf("the Lease %s was lost", p.leaseName())
+	}, p.allocate)
+	if ctx.Err() == nil {
+		end(err, "The controller has ended, so this process does")
 	}
-	return err
 }
 
 // allocate runs the controller while this process holds the Lease.
@@ -120,13 +93,16 @@ func (p *participant) allocate(ctx context.Context, fence *lease.Fence) error {
 	})
 }
 
+// retryCredentials sets the pauses between attempts to get credentials.
+var retryCredentials = wait.Backoff{Duration: time.Second, Factor: 2, Steps: 6, Cap: 30 * time.Second}
+
 // credentials returns the configuration of the controller's clients. With --use-service-account-credentials the API server makes them, which
 // can fail.
 func (p *participant) credentials(ctx context.Context) (c *rest.Config, err error) {
-	p.waits("credentials", nil)
-	err = wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
-		c, err = p.program.ClientBuilder.Config(p.clientName)
-		if err != nil && p.waits("credentials of its service account", err) {
+	p.waitFor(errors.New("credentials"))
+	err = retryCredentials.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+		if c, err = p.program.ClientBuilder.Config(p.clientName); err != nil {
+			p.waitFor(fmt.Errorf("credentials of its service account (%w)", err))
 			klog.FromContext(ctx).Error(err, "No Node gets podCIDRs: the controller has no credentials")
 		}
 		return err == nil, nil
@@ -134,31 +110,28 @@ func (p *participant) credentials(ctx context.Context) (c *rest.Config, err erro
 	return c, err
 }
 
-// HealthChecker implements the program's interface for health checks. If /healthz of a cloud-controller-manager fails, the kubelet restarts
-// it, and with it every controller of the cloud. So this check is advisory there: it fails only where a person asks, in /healthz?verbose.
-func (p *participant) HealthChecker() healthz.UnnamedHealthChecker { return advisory{p} }
+// HealthChecker implements the program's interface for health checks.
+func (p *participant) HealthChecker() healthz.UnnamedHealthChecker { return p }
 
-type advisory struct{ *participant }
-
-func (a advisory) Check(r *http.Request) error {
+// Check is advisory: it fails only where a person asks, in /healthz?verbose. If /healthz of a cloud-controller-manager fails, the kubelet
+// restarts it, and with it every controller of the cloud.
+func (p *participant) Check(r *http.Request) error {
 	if !r.URL.Query().Has("verbose") {
 		return nil
 	}
-	return a.check(r)
+	return p.check(r)
 }
 
 // check says why no Node gets podCIDRs. A standby is healthy.
 func (p *participant) check(r *http.Request) error {
 	p.mu.Lock()
-	leads, waitsFor, why, running := p.leads, p.waitsFor, p.why, p.running
+	waits, running := p.waits, p.running
 	p.mu.Unlock()
 	switch {
 	case running != nil:
 		return running.HealthChecker().Check(r)
-	case leads && why != nil:
-		return fmt.Errorf("not serving Nodes yet; waiting for %s (%w)", waitsFor, why)
-	case leads:
-		return fmt.Errorf("not serving Nodes yet; waiting for %s", waitsFor)
+	case waits != nil:
+		return fmt.Errorf("not serving Nodes yet; waiting for %w", waits)
 	}
 	return nil
 }
@@ -184,35 +157,23 @@ func (p *participant) serve() {
 				dynamiccertificates.CAContentProvider
 			}{serving.ClientCA}
 		}
-		_, _, err = serving.Serve(genericcontrollermanager.BuildHandlerChain(p.pages(), &p.program.Authorization, &p.program.Authentication), 0, nil)
+		own := mux.NewPathRecorderMux(Name)
+		pages.Health(own, Name, p.check)
+		pages.Debug(own, Name, http.HandlerFunc(p.debug))
+		_, _, err = serving.Serve(genericcontrollermanager.BuildHandlerChain(own, &p.program.Authorization, &p.program.Authentication), 0, nil)
 	}
 	if err != nil {
 		klog.ErrorS(err, "There is no debug page, and no health check of this controller alone: choose another port with --node-ipam-secure-port, or 0 for none", "controller", Name)
 	}
 }
 
-// pages are the health check and the debug page.
-func (p *participant) pages() http.Handler {
-	pages := mux.NewPathRecorderMux(Name)
-	pages.HandleFunc("/healthz/"+Name, func(w http.ResponseWriter, r *http.Request) {
-		if err := p.check(r); err != nil {
-			http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
-			return
-		}
-		fmt.Fprint(w, "ok")
-	})
-	path := "/debug/controllers/" + Name
-	debug := http.StripPrefix(path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p.mu.Lock()
-		running := p.running
-		p.mu.Unlock()
-		if running == nil {
-			http.Error(w, "The controller does not run here: see the process that holds the Lease "+p.leaseName(), http.StatusNotFound)
-			return
-		}
-		running.DebuggingHandler().ServeHTTP(w, r)
-	}))
-	pages.UnlistedHandle(path, debug)
-	pages.UnlistedHandlePrefix(path+"/", debug)
-	return pages
+func (p *participant) debug(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	running := p.running
+	p.mu.Unlock()
+	if running == nil {
+		http.Error(w, "The controller does not run here: see the process that holds the Lease "+p.leaseName(), http.StatusNotFound)
+		return
+	}
+	running.DebuggingHandler().ServeHTTP(w, r)
 }

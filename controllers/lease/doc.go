@@ -19,7 +19,7 @@
 // The API server counts the timeout of a request from the moment at which it receives the request, and a request can be delayed on its way.
 // The transit time allows for that: it is a third of the lease, or more if more of the lease is left. The timeout is also a third of the
 // lease, or what the caller asks for if that is less. With client-go's usual lease of 15 seconds both are 5 seconds, so writes stop 5
-// seconds after the last renewal. The lease is renewed every 2 seconds, so writes are always possible. CheckTimes says whether that is so
+// seconds after the last renewal. The lease is renewed every 2 seconds, so writes are always possible. Elect logs if that is not so
 // with other settings.
 //
 // The API server can carry out an unanswered write until the expiry of the lease that was valid when the write was sent. Until then this
@@ -32,8 +32,7 @@
 // arrive any more. A leader that does not find the number of the last term there must wait.
 //
 // This package cannot prevent everything. A process can stop after its last look at the clock and before the kernel has the request, and a
-// request can be delayed for longer than the transit time. Where a part of that time can get lost, it is not counted: a wall clock that is set
-// back can show the second of an earlier renewal again, and electors tell renewals apart by whole seconds, so a challenger may count from the
-// earlier one; and with a retry period below a second it may count from the first renewal in a second. docs/operators/fencing.md says what that means and what the API server can do
-// about it.
+// request can be delayed for longer than the transit time. Part of that time can get lost: electors tell renewals apart by whole seconds, so
+// if the wall clock is set back, or the retry period is below a second, a challenger may count from an earlier renewal.
+// docs/operators/fencing.md says what that means and what the API server can do about it.
 package lease

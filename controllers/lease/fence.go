@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -35,22 +36,24 @@ type Fence struct {
 
 	// open are the writes that have entered and not left: they are in flight, or were never answered.
 	open     map[*pass]bool
-	changed  chan struct{} // closed by wake; nil if nobody waits for that
-	refusing bool          // the last write was refused
+	refusing bool // the last write was refused
 
 	predecessor Predecessor
-	begun       time.Duration // when the term began, by the monotonic clock
-	marked      bool          // see Mark
+	marked      bool // see Mark
 }
 
-// Unelected returns the fence of a process without leader election. It is open until it is closed. Its term begins now.
-func Unelected(clocks Clocks) *Fence { return &Fence{clocks: clocks, begun: clocks.now().monotonic} }
+// Unelected returns the fence of a process without leader election, for simulations with clocks of their own.
+func Unelected(clocks Clocks) *Fence { return &Fence{clocks: clocks} }
 
-// Holder returns the identity of this process in the lease. It is empty without leader election.
-func (f *Fence) Holder() string { return f.holder }
+// Identity returns the identity of this process: that in the lease, or one of its own without leader election.
+func (f *Fence) Identity() string {
+	if f.holder == "" {
+		return unelected()
+	}
+	return f.holder
+}
 
-// Lease returns the namespace and name of the lease, with a slash between them. It is empty without leader election.
-func (f *Fence) Lease() string { return f.name }
+var unelected = sync.OnceValue(func() string { return Identity("") })
 
 // Enter permits one write, or returns an error with ErrClosed. The write must use the returned context, which ends after atMost or a third
 // of the lease, whichever is less. The caller calls leave when it knows the result of the write. If there is no answer, it must not call
@@ -67,11 +70,14 @@ func (f *Fence) Enter(ctx context.Context, atMost time.Duration) (_ context.Cont
 	if f.open == nil {
 		f.open = map[*pass]bool{}
 	}
-	f.forget(p.entered)
+	// Those that the API server cannot carry out any more are forgotten.
+	maps.DeleteFunc(f.open, func(earlier *pass, _ bool) bool { return earlier.over <= p.entered.monotonic })
 	f.open[p] = true
 	return ctx, sync.OnceFunc(func() {
 		cancel()
-		f.leave(p)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.open, p)
 	}), nil
 }
 
@@ -98,34 +104,30 @@ func (f *Fence) permit(ctx context.Context, atMost time.Duration) (*pass, error)
 		p.timeout, p.transit = min(atMost, f.duration/timeoutShare), f.duration/transitShare
 		p.over = f.renewed.monotonic + f.duration
 	}
-	err := f.refusal(p)
+	var err error
+	if why := f.closed(p); why != "" {
+		err = fmt.Errorf("%w: the lease %s %s", ErrClosed, f.name, why)
+	}
 	f.note(ctx, err)
 	return p, err
 }
 
-// refusal returns why a write may not be sent now; nil if it may.
-func (f *Fence) refusal(p *pass) error {
+// closed returns why a write may not be sent now, to be read after the name of the lease; empty if it may.
+func (f *Fence) closed(p *pass) string {
 	left := f.duration - f.renewed.until(p.entered)
 	switch {
 	case f.ended:
-		return fmt.Errorf("%w: %s", ErrClosed, f.title("was given up"))
+		return "was given up"
 	case f.deposed:
-		return fmt.Errorf("%w: %s", ErrClosed, f.title(deposedWhy))
+		return deposedWhy
 	case f.holder == "":
-		return nil
+		return ""
 	case f.duration == 0:
-		return fmt.Errorf("%w: %s", ErrClosed, f.title("is not held"))
+		return "is not held"
 	case left <= p.timeout+p.transit:
-		return fmt.Errorf("%w: %s", ErrClosed, f.title(fmt.Sprintf("is valid for another %v, but a write can take %v on its way and %v in the API server", left, p.transit, p.timeout)))
+		return fmt.Sprintf("is valid for another %v, but a write can take %v on its way and %v in the API server", left, p.transit, p.timeout)
 	}
-	return nil
-}
-
-func (f *Fence) title(what string) string {
-	if f.name == "" {
-		return "the process ends"
-	}
-	return "the lease " + f.name + " " + what
+	return ""
 }
 
 // note logs when the fence closes and when it opens again, not every refused write.
@@ -144,66 +146,11 @@ func (f *Fence) note(ctx context.Context, refusal error) {
 	f.refusing = refusal != nil
 }
 
-// awaited returns what is closed by the next wake: when the lease is renewed, lost or given up, or a write is answered. The caller holds mu.
-func (f *Fence) awaited() <-chan struct{} {
-	if f.changed == nil {
-		f.changed = make(chan struct{})
-	}
-	return f.changed
-}
-
-// wake ends what waits for awaited. The caller holds mu.
-func (f *Fence) wake() {
-	if f.changed != nil {
-		close(f.changed)
-		f.changed = nil
-	}
-}
-
-func (f *Fence) leave(p *pass) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.open, p)
-	f.wake()
-}
-
-// forget drops unanswered writes that the API server cannot carry out any more.
-func (f *Fence) forget(now reading) {
-	for p := range f.open {
-		if p.over <= now.monotonic {
-			delete(f.open, p)
-		}
-	}
-}
-
-// Close closes the fence permanently. It returns when every write in flight has been answered, or at the latest of their deadlines. The API
-// server may still carry out a write that was not answered: see Unanswered.
+// Close closes the fence permanently. It waits for nothing: the API server may still carry out a write that is in flight, see Unanswered.
 func (f *Fence) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ended = true
-	f.wake()
-	timer := time.NewTimer(f.busy())
-	defer timer.Stop()
-	for over := false; !over && f.busy() > 0; {
-		changed := f.awaited()
-		f.mu.Unlock()
-		select {
-		case <-changed:
-		case <-timer.C:
-			over = true
-		}
-		f.mu.Lock()
-	}
-}
-
-// busy returns the longest time that Close may wait.
-func (f *Fence) busy() (d time.Duration) {
-	now := f.clocks.now().monotonic
-	for p := range f.open {
-		d = max(d, p.entered.monotonic+p.timeout-now)
-	}
-	return d
 }
 
 // Unanswered returns for how long the API server can still carry out a write that was sent and not answered; zero if there is none. Before a

@@ -25,7 +25,7 @@ type world struct {
 
 func newWorld() *world {
 	w := &world{reading: reading{wall: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}}
-	w.lock, w.fence = Wrap(inner{w}, Clocks{Read: func() (wall time.Time, boot, monotonic time.Duration) { return w.wall, w.boot, w.monotonic }})
+	w.lock, w.fence = wrap(inner{w}, Clocks{Read: func() (wall time.Time, boot, monotonic time.Duration) { return w.wall, w.boot, w.monotonic }})
 	return w
 }
 
@@ -54,7 +54,7 @@ func (w *world) release() {
 	_ = w.lock.Update(context.Background(), resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1})
 }
 
-// inner is the lock that is passed to Wrap.
+// inner is the lock that is passed to wrap.
 type inner struct{ *world }
 
 func (l inner) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
@@ -215,44 +215,21 @@ func TestEnterBoundsTheWrite(t *testing.T) {
 }
 
 // An elector also releases the lease when it failed to renew it, while the controllers still run. A successor may lead as soon as the lease is
-// released. An unanswered write could arrive after that, so then the lease is not released.
-func TestReleaseWaitsForWrites(t *testing.T) {
-	const never = time.Hour
-	for name, tc := range map[string]struct {
-		takes    time.Duration // the longer of two writes, until it is answered
-		want     time.Duration // until the elector may go on
-		released bool
-	}{
-		"until they are answered":      {3 * time.Second, 3 * time.Second, true},
-		"one of which is not answered": {never, 5 * time.Second, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld()
-				start := time.Now()
-				w.fence.clocks.Read = func() (wall time.Time, boot, monotonic time.Duration) {
-					return w.wall.Add(time.Since(start)), time.Since(start), time.Since(start)
-				}
-				w.renew()
-				w.sent = nil
-				for _, takes := range []time.Duration{time.Second, tc.takes} {
-					_, leave, err := w.fence.Enter(t.Context(), 5*time.Second)
-					if err != nil {
-						t.Fatal(err)
-					}
-					time.AfterFunc(takes, leave)
-				}
-				w.release()
-				if got := time.Since(start); got != tc.want {
-					t.Errorf("the elector could go on after %v, want %v", got, tc.want)
-				}
-				if released := len(w.sent) > 0; released != tc.released {
-					t.Errorf("released: %t, want %t", released, tc.released)
-				}
-				time.Sleep(tc.takes) // An answer that comes after all must do no harm.
-				synctest.Wait()
-			})
-		})
+// released. A write without an answer could arrive after that, so then the lease is not released.
+func TestNoReleaseWhileAWriteIsOpen(t *testing.T) {
+	w := newWorld()
+	w.renew()
+	_, leave, err := w.fence.Enter(t.Context(), 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.sent = nil
+	if w.release(); len(w.sent) > 0 {
+		t.Error("released with a write under way")
+	}
+	leave()
+	if w.release(); len(w.sent) == 0 {
+		t.Error("not released, and all is answered")
 	}
 }
 
@@ -345,7 +322,7 @@ func TestOneTerm(t *testing.T) {
 			if sent := len(w.sent) > 0; sent != tc.again || (err == nil) != tc.again {
 				t.Errorf("renewed: %t (%v), want %t", sent, err, tc.again)
 			}
-			if err := w.fence.Deposed(); (err == nil) != tc.again {
+			if err := w.fence.lost(); (err == nil) != tc.again {
 				t.Errorf("deposed: %v, want none: %t", err, tc.again)
 			}
 			_, leave, err := w.fence.Enter(t.Context(), time.Second)
@@ -372,11 +349,9 @@ func TestCheckTimes(t *testing.T) {
 		"a renewal just in time":         {15 * time.Second, 5*time.Second - 1, true},
 		"a renewal too late":             {15 * time.Second, 5 * time.Second, false},
 		"only whole seconds are counted": {3900 * time.Millisecond, 1100 * time.Millisecond, false},
-		"a long lease, just in time":     {135 * time.Second, 85*time.Second - 1, true},
-		"a long lease, too late":         {135 * time.Second, 85 * time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := CheckTimes(tc.leaseDuration, tc.retryPeriod, 5*time.Second); (err == nil) != tc.ok {
+			if err := checkTimes(tc.leaseDuration, tc.retryPeriod); (err == nil) != tc.ok {
 				t.Errorf("got %v, want ok %t", err, tc.ok)
 			}
 		})

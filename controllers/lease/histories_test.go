@@ -241,7 +241,7 @@ func (h *electionHistory) start() *contestant {
 	c.lives, c.kill = context.WithCancel(klog.NewContext(h.t.Context(), logr.Discard()))
 	start := time.Now()
 	inner := &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "lease"}, Client: electionClient{c: c}, LockConfig: resourcelock.ResourceLockConfig{Identity: c.id}}
-	lock, fence := Wrap(inner, Clocks{Read: func() (wall time.Time, boot, monotonic time.Duration) {
+	lock, fence := wrap(inner, Clocks{Read: func() (wall time.Time, boot, monotonic time.Duration) {
 		return c.wall(), time.Since(start), time.Since(start) - c.stoodStill()
 	}})
 	c.fence = fence

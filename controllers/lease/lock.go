@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,9 +10,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Wrap returns a lock for leader election, and a fence that is open while this process holds the lock, for one term. It also works for
+// wrap returns a lock for leader election, and a fence that is open while this process holds the lock, for one term. It also works for
 // coordinated leader election: there the API server names the leader, but the leader still begins its term with its own Update.
-func Wrap(inner resourcelock.Interface, clocks Clocks) (resourcelock.Interface, *Fence) {
+func wrap(inner resourcelock.Interface, clocks Clocks) (resourcelock.Interface, *Fence) {
 	f := &Fence{name: inner.Describe(), holder: inner.Identity(), clocks: clocks, predecessor: OtherPredecessor}
 	return &lock{Interface: inner, fence: f}, f
 }
@@ -26,7 +25,7 @@ type lock struct {
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
 	if err == nil && l.fence.saw(record) {
-		klog.FromContext(ctx).Error(l.fence.Deposed(), "This process is no longer the leader", "holder", record.HolderIdentity)
+		klog.FromContext(ctx).Error(l.fence.lost(), "This process is no longer the leader", "holder", record.HolderIdentity)
 	}
 	return record, raw, err
 }
@@ -44,12 +43,12 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 }
 
 func (l *lock) write(ctx context.Context, record resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
-	if err := l.fence.Deposed(); err != nil {
+	if err := l.fence.lost(); err != nil {
 		return err
 	}
 	if record.HolderIdentity != l.Identity() {
 		// This is a release. Once it is sent, another process may become the leader. An elector also releases the lease after it failed to
-		// renew it, while the controllers still run.
+		// renew it, while the controllers still run and write.
 		l.fence.Close()
 		if d := l.fence.Unanswered(); d > 0 {
 			// A successor that starts at once could read the cluster before the write arrives, and allocate its block to another Node.
@@ -65,6 +64,13 @@ func (l *lock) write(ctx context.Context, record resourcelock.LeaderElectionReco
 		l.fence.renew(sent, record)
 	}
 	return nil
+}
+
+// leads reports whether the term has begun.
+func (f *Fence) leads() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.duration > 0
 }
 
 // sends notes that the lease is about to be written, and returns the time.
@@ -86,14 +92,10 @@ func (f *Fence) renew(sent reading, record resourcelock.LeaderElectionRecord) {
 	if taken := record.RenewTime.Round(0); taken.Before(sent.wall) {
 		sent.wall = taken
 	}
-	if f.duration == 0 {
-		f.begun = f.clocks.now().monotonic
-	}
 	f.renewed = sent
 	// Not the duration in the flags: other processes count the whole seconds in the lease.
 	f.duration = time.Duration(record.LeaseDurationSeconds) * time.Second
 	f.stamps = []time.Time{stamp(record)}
-	f.wake()
 }
 
 // stamp returns the time of a renewal with the precision of a Lease.
@@ -115,17 +117,16 @@ func (f *Fence) saw(record *resourcelock.LeaderElectionRecord) (deposedNow bool)
 		return false
 	}
 	f.deposed = true
-	f.wake()
 	return true
 }
 
-// Deposed returns an error once another process has held the lease after this one: this process may no longer renew or release it. The elector
+// lost returns an error once another process has held the lease after this one: this process may no longer renew or release it. The elector
 // itself would release it, based on what it knew before its last read.
-func (f *Fence) Deposed() error {
+func (f *Fence) lost() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.deposed {
-		return errors.New(f.title(deposedWhy))
+		return fmt.Errorf("the lease %s %s", f.name, deposedWhy)
 	}
 	return nil
 }

@@ -2,9 +2,7 @@ package lease
 
 import (
 	"context"
-	"maps"
 	"strconv"
-	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,20 +37,6 @@ func (f *Fence) Predecessor() Predecessor {
 	return f.predecessor
 }
 
-// Led returns for how long this process has been the leader or, if its fence is Unelected, has run. The true time can be longer, because
-// the monotonic clock stops while the machine is suspended. It is 0 before this process is the leader.
-func (f *Fence) Led() time.Duration {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.leads() {
-		return 0
-	}
-	return f.clocks.now().monotonic - f.begun
-}
-
-// leads reports whether the term has begun. The caller holds mu.
-func (f *Fence) leads() bool { return f.holder == "" || f.duration > 0 }
-
 // Mark records that from now on only fenced writes can arrive: the writes of the predecessor are over, and this process sends no other
 // writes. The next renewal writes the mark to the Lease.
 func (f *Fence) Mark() {
@@ -65,23 +49,16 @@ func (f *Fence) Mark() {
 func (f *Fence) follows(p Predecessor) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.leads() {
+	if f.duration == 0 {
 		f.predecessor = p
 	}
 }
 
 // findPredecessor reads the labels of the Lease before this process takes it: what an elector reads does not have them. If the Lease changes
-// before it is taken, the API server refuses the elector's Update. A lock that is not a LeaseLock has no labels, so the predecessor stays unknown.
+// before it is taken, the API server refuses the elector's Update.
 func (l *lock) findPredecessor(ctx context.Context) error {
-	l.fence.mu.Lock()
-	leads := l.fence.leads()
-	l.fence.mu.Unlock()
-	if leads {
-		return nil
-	}
-	inner := leaseLockOf(l.Interface)
-	if inner == nil {
-		l.fence.follows(OtherPredecessor)
+	inner, ok := l.Interface.(*resourcelock.LeaseLock)
+	if !ok || l.fence.leads() {
 		return nil
 	}
 	lease, err := inner.Client.Leases(inner.LeaseMeta.Namespace).Get(ctx, inner.LeaseMeta.Name, metav1.GetOptions{})
@@ -95,12 +72,10 @@ func (l *lock) findPredecessor(ctx context.Context) error {
 	return nil
 }
 
+// predecessorOf never trusts a Lease of coordinated leader election: there the API server names a new holder and does not count that as a
+// transition.
 func predecessorOf(lease *coordinationv1.Lease) Predecessor {
-	switch {
-	case lease.Spec.Strategy != nil:
-		// In coordinated leader election the API server names a new holder and does not count that as a transition.
-		return OtherPredecessor
-	case lease.Spec.LeaseTransitions != nil && lease.Labels[LabelTerm] == strconv.Itoa(int(*lease.Spec.LeaseTransitions)):
+	if n := lease.Spec.LeaseTransitions; lease.Spec.Strategy == nil && n != nil && lease.Labels[LabelTerm] == strconv.Itoa(int(*n)) {
 		return FencedPredecessor
 	}
 	return OtherPredecessor
@@ -109,27 +84,8 @@ func predecessorOf(lease *coordinationv1.Lease) Predecessor {
 // label makes the lock write the label with this record if the term is marked.
 func (l *lock) label(record resourcelock.LeaderElectionRecord) {
 	l.fence.mu.Lock()
-	marked := l.fence.marked
-	l.fence.mu.Unlock()
-	if inner := leaseLockOf(l.Interface); inner != nil && marked {
-		inner.Labels = maps.Clone(inner.Labels)
-		if inner.Labels == nil {
-			inner.Labels = map[string]string{}
-		}
-		inner.Labels[LabelTerm] = strconv.Itoa(record.LeaderTransitions)
-	}
-}
-
-// leaseLockOf returns the LeaseLock in a lock, or nil.
-func leaseLockOf(lock resourcelock.Interface) *resourcelock.LeaseLock {
-	for {
-		switch l := lock.(type) {
-		case *resourcelock.LeaseLock:
-			return l
-		case interface{ Unwrap() resourcelock.Interface }:
-			lock = l.Unwrap()
-		default:
-			return nil
-		}
+	defer l.fence.mu.Unlock()
+	if inner, ok := l.Interface.(*resourcelock.LeaseLock); ok && l.fence.marked {
+		inner.Labels = map[string]string{LabelTerm: strconv.Itoa(record.LeaderTransitions)} // Others on the Lease stay.
 	}
 }

@@ -25,11 +25,10 @@ func ValidateTimes(leaseDuration, renewDeadline, retryPeriod time.Duration) []er
 	return errs
 }
 
-// CheckTimes returns an error if, with these settings of the elector, a leader must stop writes that may take atMost before every renewal.
-func CheckTimes(leaseDuration, retryPeriod, atMost time.Duration) error {
+// checkTimes returns an error if, with these settings of the elector, a leader must stop its longest writes before every renewal.
+func checkTimes(leaseDuration, retryPeriod time.Duration) error {
 	good := leaseDuration.Truncate(time.Second)
-	writable := good - min(atMost, good/timeoutShare) - good/transitShare
-	if retryPeriod >= writable {
+	if writable := good - good/timeoutShare - good/transitShare; retryPeriod >= writable {
 		return fmt.Errorf("the lease is renewed every %v, but writes are possible only in the first %v of its %v: use a longer lease, or a shorter retry period", retryPeriod, writable, good)
 	}
 	return nil

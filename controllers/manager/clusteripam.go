@@ -14,8 +14,7 @@ func ClusterIPAM() []Descriptor {
 	var all []Descriptor
 	for i, name := range clusteripam.Names() {
 		d := Descriptor{
-			Name:              name,
-			DisabledByDefault: true,
+			Name: name,
 			New: func(_ context.Context, c Context) (app.Controller, error) {
 				config, err := c.NewClientConfig(name)
 				if err != nil {

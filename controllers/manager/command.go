@@ -112,7 +112,7 @@ func validate(opts *options.KubeControllerManagerOptions, roster roster) ([]repl
 		}
 	}
 	replacements, err := roster.replacements(opts.Generic.Controllers)
-	errs = append(errs, err, roster.validateMigration(opts.Generic))
+	errs = append(errs, err)
 	return replacements, utilerrors.Flatten(utilerrors.NewAggregate(errs))
 }
 

@@ -42,22 +42,18 @@ func (c *configFile) set(fs *pflag.FlagSet) error {
 	}
 	flags := map[string]*pflag.Flag{}
 	fs.VisitAll(func(f *pflag.Flag) {
-		if key := fold(f.Name); !slices.Contains(notInFile, f.Name) {
-			flags[key] = f
+		if !slices.Contains(notInFile, f.Name) {
+			flags[fold(f.Name)] = f
 		}
 	})
 	var errs []error
-	lines := map[*pflag.Flag]int{} // where the file sets a flag
-	for i := 0; i+1 < len(values); i += 2 {
-		key, value := values[i], values[i+1]
-		f := flags[strings.ToLower(key.Value)]
-		switch {
-		case f == nil:
-			err = errors.New("there is no such flag: a key is the name of a flag in camel case, see --help")
-		case lines[f] > 0:
-			err = fmt.Errorf("line %d sets this flag, too: remove one", lines[f])
-		default:
-			lines[f] = key.Line
+	for pair := range slices.Chunk(values, 2) {
+		key, value := pair[0], pair[1]
+		f, ok := flags[strings.ToLower(key.Value)]
+		delete(flags, strings.ToLower(key.Value))
+		if !ok {
+			err = errors.New("no flag has this key, or a line above sets it: a key is the name of a flag in camel case, see --help")
+		} else {
 			err = setFlag(fs, f, value)
 		}
 		if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
-// Descriptor is a controller that runs beside upstream's own.
+// Descriptor is a controller that runs beside upstream's own. "*" in --controllers does not enable it: users have to ask for it.
 //
 // A controller may also implement controller.HealthCheckable and controller.Debuggable of k8s.io/controller-manager. They are served at
 // /healthz/<Name> and /debug/controllers/<Name>, like those of upstream's own controllers. The health check must answer at once, because
@@ -21,22 +21,18 @@ type Descriptor struct {
 	Name string
 	// Aliases are more names of the controller in --controllers.
 	Aliases []string
-	// DisabledByDefault: "*" in --controllers does not enable the controller.
-	DisabledByDefault bool
 	// Replaces names upstream controllers that must not run in the same process as this one. They are left out if only "*" enabled them. If
-	// --controllers names both, that is an error. A controller that replaces others must be DisabledByDefault, because a user has to ask
-	// for the replacement.
+	// --controllers names both, that is an error.
 	Replaces []string
-	// ReadsNodes: the controller needs Context.NodesAsOf.
-	ReadsNodes bool
 	// Flags are the controller's own flags; nil means none. They are validated even if the controller is disabled, as upstream's flags are.
 	Flags Flags
 	// Prepare is called once, before any other controller requests a shared informer, if the controller is enabled: the first request for
-	// an informer decides how it is created. nil means nothing to prepare. Informers requested from the context start with the others.
+	// an informer decides how it is created. The controller requests all of its shared informers here: they start with the others. nil means
+	// nothing to prepare.
 	Prepare func(c app.ControllerContext)
 	// New builds the controller. It is called after the leader lease was acquired, while the other controllers are already running, so it
 	// can neither delay nor stop them. After an error it is called again, until it succeeds. So the steps that can fail come first, and those
-	// that must happen only once come last. Informers requested from the context start after it returns.
+	// that must happen only once come last.
 	//
 	// The controller's Run returns when its context is done, and everything that it started has ended. If it returns before that, or panics,
 	// the process ends.
@@ -55,9 +51,7 @@ type Context struct {
 	// Fence refuses writes while another process may hold the lease that the controller runs under. A write that must not come from a
 	// former leader must enter it, and its client's configuration must be wrapped in lease.Transport.
 	Fence *lease.Fence
-	// Migrates: that lease is the one of a leader migration. Before the migration, controllers that do the same work used other leases.
-	Migrates bool
 	// NodesAsOf is what nodeipam.ReadNodes returned after the lease was acquired and before the informers started, unless another lease of
-	// this process had already started them. It is empty if the descriptor did not ask for it, and if the API server did not answer.
+	// this process had already started them. It is empty if the API server did not answer.
 	NodesAsOf string
 }

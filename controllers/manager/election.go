@@ -3,8 +3,6 @@ package manager
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"sync"
 	"time"
 
@@ -12,19 +10,18 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apiserver/pkg/server/healthz"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	basecompatibility "k8s.io/component-base/compatibility"
+	componentbaseconfig "k8s.io/component-base/config"
 	"k8s.io/component-base/featuregate"
 	"k8s.io/controller-manager/pkg/leadermigration"
 	"k8s.io/klog/v2"
 	kubefeatures "k8s.io/kubernetes/pkg/features"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
-	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // leaseCheckTolerance is how long a leader that cannot renew its lease still counts as healthy after the lease expired.
@@ -43,21 +40,10 @@ type elections struct {
 
 // runElected runs the controllers under the main lease and, with leader migration, those that migrate under a second one.
 func (p *process) runElected(ctx context.Context, leaseCheck *leaderelection.HealthzAdaptor) error {
-	hostname, err := os.Hostname()
-	if err != nil {
-		return err
-	}
 	work, stopWork := context.WithCancel(ctx)
 	defer stopWork()
-	e := &elections{
-		process: p,
-		// Two processes on one host must not mistake each other's lease for their own.
-		identity:   hostname + "_" + string(uuid.NewUUID()),
-		leaseCheck: leaseCheck,
-		work:       work,
-		stopWork:   stopWork,
-	}
-	if utilfeature.DefaultFeatureGate.Enabled(kubefeatures.CoordinatedLeaderElection) {
+	e := &elections{process: p, identity: lease.Identity(""), leaseCheck: leaseCheck, work: work, stopWork: stopWork}
+	if coordinated() {
 		if err := e.runCandidate(); err != nil {
 			return err
 		}
@@ -65,9 +51,7 @@ func (p *process) runElected(ctx context.Context, leaseCheck *leaderelection.Hea
 	if leadermigration.Enabled(&p.config.ComponentConfig.Generic) {
 		return e.leadMigrating()
 	}
-	all := p.set(func(string) bool { return true })
-	all.onTokens = func() {}
-	return e.lead(e.mainLease(), all)
+	return e.lead("leaderelection", p.config.ComponentConfig.Generic.LeaderElection, p.allControllers())
 }
 
 // leadMigrating runs one set of controllers under the main lease, and the set that migrates under a second lease. The component on the
@@ -75,69 +59,44 @@ func (p *process) runElected(ctx context.Context, leaseCheck *leaderelection.Hea
 // component do not run here.
 func (e *elections) leadMigrating() error {
 	klog.FromContext(e.work).Info("starting leader migration")
-	migrator := leadermigration.NewLeaderMigrator(&e.config.ComponentConfig.Generic.LeaderMigration, component)
+	c := e.config.ComponentConfig.Generic
+	migrator := leadermigration.NewLeaderMigrator(&c.LeaderMigration, component)
 	main := e.set(func(name string) bool { return migrator.FilterFunc(name) == leadermigration.ControllerNonMigrated })
 	main.onTokens = func() { close(migrator.MigrationReady) }
 	migrated := e.set(func(name string) bool { return migrator.FilterFunc(name) == leadermigration.ControllerMigrated })
-	migrated.migrates = true
+	second := c.LeaderElection
+	second.ResourceLock, second.ResourceName = c.LeaderMigration.ResourceLock, c.LeaderMigration.LeaderName
 
 	var mainErr, migratedErr error
 	var running sync.WaitGroup
-	running.Go(func() { mainErr = e.lead(e.mainLease(), main) })
+	running.Go(func() { mainErr = e.lead("leaderelection", c.LeaderElection, main) })
 	// Only the holder of the first lease may acquire the second one. Otherwise two processes could hold one lease each and split the work.
 	select {
 	case <-migrator.MigrationReady:
-		running.Go(func() { migratedErr = e.lead(e.migrationLease(), migrated) })
+		running.Go(func() { migratedErr = e.lead("migration leaderelection", second, migrated) })
 	case <-e.work.Done():
 	}
 	running.Wait()
 	return utilerrors.NewAggregate([]error{mainErr, migratedErr})
 }
 
-// leaderLease is one leader lease.
-type leaderLease struct {
-	title    string // in log lines
-	resource string
-	name     string
-}
-
-func (e *elections) mainLease() leaderLease {
-	c := e.config.ComponentConfig.Generic.LeaderElection
-	return leaderLease{title: "leaderelection", resource: c.ResourceLock, name: c.ResourceName}
-}
-
-func (e *elections) migrationLease() leaderLease {
-	c := e.config.ComponentConfig.Generic.LeaderMigration
-	return leaderLease{title: "migration leaderelection", resource: c.ResourceLock, name: c.LeaderName}
-}
-
-// lead waits for the lease, runs the set while holding it, and returns when both have ended.
+// lead waits for the lease, runs the set while holding it, and returns when both have ended. title is for the log.
 //
 // Upstream uses one context for the lease and the controllers. So with ControllerManagerReleaseLeaderElectionLockOnExit a successor may
 // start while the last writes of this process are in flight. Here the lease outlives the set.
-func (e *elections) lead(l leaderLease, s set) error {
+func (e *elections) lead(title string, by componentbaseconfig.LeaderElectionConfiguration, s set) error {
 	defer e.stopWork()
-	lock, err := e.lock(l)
-	if err != nil {
-		return err
-	}
-	c := e.config.ComponentConfig.Generic.LeaderElection
-	return lease.Lead(e.work, leaderelection.LeaderElectionConfig{
-		Lock:            lock,
-		LeaseDuration:   c.LeaseDuration.Duration,
-		RenewDeadline:   c.RenewDeadline.Duration,
-		RetryPeriod:     c.RetryPeriod.Duration,
+	as := resourcelock.ResourceLockConfig{Identity: e.identity, EventRecorder: e.config.EventRecorder}
+	return lease.Elect(e.work, by, e.config.Kubeconfig, as, leaderelection.LeaderElectionConfig{
 		WatchDog:        e.leaseCheck,
 		ReleaseOnCancel: releaseOnExit(),
-		Name:            l.name,
-		Coordinated:     utilfeature.DefaultFeatureGate.Enabled(kubefeatures.CoordinatedLeaderElection),
+		Coordinated:     coordinated(),
 		Callbacks: leaderelection.LeaderCallbacks{OnStoppedLeading: func() {
-			klog.FromContext(e.work).Error(nil, l.title+" lost/stopped")
+			klog.FromContext(e.work).Error(nil, title+" lost/stopped")
 		}},
-	}, lease.Clocks{}, func(leading context.Context, fence *lease.Fence) error {
+	}, func(leading context.Context, fence *lease.Fence) error {
 		defer e.stopWork()
-		s.fence = fence
-		if err := e.runSet(leading, s); !errors.Is(err, context.Canceled) {
+		if err := e.runSet(leading, s, fence); !errors.Is(err, context.Canceled) {
 			return err
 		}
 		return nil
@@ -152,18 +111,8 @@ func releaseOnExit() bool {
 	return known && utilfeature.DefaultFeatureGate.Enabled(gate)
 }
 
-func (e *elections) lock(l leaderLease) (resourcelock.Interface, error) {
-	c := e.config.ComponentConfig.Generic.LeaderElection
-	if err := lease.CheckTimes(c.LeaseDuration.Duration, c.RetryPeriod.Duration, writes.Timeout); err != nil {
-		klog.FromContext(e.work).Error(err, "Controllers behind the fence stop writing before every renewal", "lease", l.name)
-	}
-	lock, err := resourcelock.NewFromKubeconfig(l.resource, c.ResourceNamespace, l.name,
-		resourcelock.ResourceLockConfig{Identity: e.identity, EventRecorder: e.config.EventRecorder},
-		e.config.Kubeconfig, c.RenewDeadline.Duration)
-	if err != nil {
-		return nil, fmt.Errorf("create the lock of lease %s/%s: %w", c.ResourceNamespace, l.name, err)
-	}
-	return lock, nil
+func coordinated() bool {
+	return utilfeature.DefaultFeatureGate.Enabled(kubefeatures.CoordinatedLeaderElection)
 }
 
 // runCandidate makes this process a candidate of coordinated leader election, in which the API server chooses the leader by version.

@@ -9,9 +9,12 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/server/mux"
 	"k8s.io/controller-manager/controller"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+
+	"github.com/multicidr/controller-manager/controllers/internal/pages"
 )
 
 // retryConstruction sets the pauses between calls of a constructor that fails. What it needs, for example a permission, may be granted a
@@ -22,10 +25,9 @@ var retryConstruction = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0
 // would end the process, and a constructor that waits, for example for an API server that is slow to create its service account, would delay
 // every controller of the cluster. A panic ends the process, as it does in every other controller.
 type guarded struct {
-	descriptor     Descriptor
-	context        Context
-	startInformers func()
-	mount          func(http.Handler) // serves the debug handler
+	descriptor Descriptor
+	context    Context
+	mux        *mux.PathRecorderMux // serves the debug handler; nil without --secure-port
 
 	lock    sync.Mutex
 	built   app.Controller // nil before it is built
@@ -33,24 +35,11 @@ type guarded struct {
 }
 
 // guard registers the health check of an added controller and returns the controller for RunControllers.
-func (p *process) guard(d Descriptor, c Context, startInformers func()) app.Controller {
-	g := &guarded{descriptor: d, context: c, startInformers: startInformers, mount: func(h http.Handler) { p.mountDebugHandler(d.Name, h) }}
+func (p *process) guard(d Descriptor, c Context) app.Controller {
+	g := &guarded{descriptor: d, context: c, mux: p.mux}
 	p.health.addAdvisory(d.Name, g.check)
-	if p.mux != nil {
-		// Upstream's base handler answers only at /healthz, and at no path below it.
-		p.mux.UnlistedHandle(healthPath(d.Name), p.health)
-	}
+	pages.Health(p.mux, d.Name, g.check)
 	return g
-}
-
-// mountDebugHandler does for an added controller what BuildControllers does for an upstream controller.
-func (p *process) mountDebugHandler(name string, handler http.Handler) {
-	if p.mux == nil {
-		return
-	}
-	path := "/debug/controllers/" + name
-	p.mux.UnlistedHandle(path, http.StripPrefix(path, handler))
-	p.mux.UnlistedHandlePrefix(path+"/", http.StripPrefix(path, handler))
 }
 
 func (g *guarded) Name() string { return g.descriptor.Name }
@@ -62,10 +51,9 @@ func (g *guarded) Run(ctx context.Context) {
 	if c == nil {
 		return // The context ended first.
 	}
-	g.startInformers()
 	if debuggable, ok := c.(controller.Debuggable); ok {
 		if handler := debuggable.DebuggingHandler(); handler != nil {
-			g.mount(handler)
+			pages.Debug(g.mux, g.Name(), handler)
 		}
 	}
 	c.Run(ctx)
@@ -81,7 +69,7 @@ func (g *guarded) build(ctx context.Context) (built app.Controller) {
 		defer g.lock.Unlock()
 		if g.failure = err; err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot build a controller. The other controllers keep running, and this one starts by itself when the cause is gone, or after a restart if the cause is a flag",
-				"controller", g.Name(), "details", healthPath(g.Name()))
+				"controller", g.Name(), "details", pages.HealthPath(g.Name()))
 			return false, nil
 		}
 		built, g.built = c, c

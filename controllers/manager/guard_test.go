@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,7 +57,6 @@ func TestGuardedControllerIsBuiltWhenItCan(t *testing.T) {
 		}
 		next := make(chan int, len(attempts))
 		attempt := 0
-		var informersStarted atomic.Int32
 		p := &process{health: newHealth(), mux: mux.NewPathRecorderMux("test")}
 		p.mux.Handle("/healthz", p.health)
 		fence := &lease.Fence{}
@@ -72,7 +70,7 @@ func TestGuardedControllerIsBuiltWhenItCan(t *testing.T) {
 				next <- attempt
 				return attempts[attempt]()
 			},
-		}, Context{Fence: fence}, func() { informersStarted.Add(1) })
+		}, Context{Fence: fence})
 
 		wantHealth := func(code int, part string) {
 			t.Helper()
@@ -99,9 +97,6 @@ func TestGuardedControllerIsBuiltWhenItCan(t *testing.T) {
 			}
 			synctest.Wait()
 			wantHealth(500, part)
-			if informersStarted.Load() != 0 {
-				t.Error("informers were started for a controller that does not exist")
-			}
 			if got := get(p.mux, "/debug/controllers/fake-controller"); got.Code != http.StatusNotFound {
 				t.Errorf("debug handler of a controller that does not exist: %d", got.Code)
 			}
@@ -109,9 +104,6 @@ func TestGuardedControllerIsBuiltWhenItCan(t *testing.T) {
 
 		<-f.running
 		wantHealth(200, "ok")
-		if n := informersStarted.Load(); n != 1 {
-			t.Errorf("informers were started %d times, want once", n)
-		}
 		if diff := cmp.Diff("debug /ledger", get(p.mux, "/debug/controllers/fake-controller/ledger").Body.String()); diff != "" {
 			t.Errorf("debug handler (-want +got):\n%s", diff)
 		}
@@ -128,7 +120,7 @@ func TestControllerThatEndsByItselfEndsTheProcess(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
 	p := &process{health: newHealth()}
 	ends := &loop{name: "fake-controller", run: func(context.Context) {}}
-	g := p.guard(Descriptor{Name: "fake-controller", New: func(context.Context, Context) (app.Controller, error) { return ends, nil }}, Context{}, func() {})
+	g := p.guard(Descriptor{Name: "fake-controller", New: func(context.Context, Context) (app.Controller, error) { return ends, nil }}, Context{})
 	defer func() {
 		if got := fmt.Sprint(recover()); !strings.Contains(got, "fake-controller has ended by itself") {
 			t.Errorf("panicked with %s", got)
@@ -150,7 +142,7 @@ func TestGuardedControllerEndsWithTheContext(t *testing.T) {
 				ctx, cancel := context.WithTimeout(ctx, time.Hour)
 				defer cancel()
 				p := &process{health: newHealth()} // No mux: the process serves nothing.
-				p.guard(Descriptor{Name: "fake-controller", New: construct}, Context{}, func() {}).Run(ctx)
+				p.guard(Descriptor{Name: "fake-controller", New: construct}, Context{}).Run(ctx)
 				if ctx.Err() == nil {
 					t.Error("returned without a controller before the context ended")
 				}
@@ -169,7 +161,7 @@ func TestFailingConstructorIsPaced(t *testing.T) {
 		p.guard(Descriptor{Name: "fake-controller", New: func(context.Context, Context) (app.Controller, error) {
 			calls++
 			return nil, errors.New("no")
-		}}, Context{}, func() {}).Run(ctx)
+		}}, Context{}).Run(ctx)
 		// Every 30 s, a little more at the start, a little less for the jitter.
 		if calls < 100 || calls > 130 {
 			t.Errorf("called %d times in an hour, want about 120", calls)

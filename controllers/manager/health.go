@@ -9,6 +9,8 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/component-base/metrics/prometheus/slis"
 	controllerhealthz "k8s.io/controller-manager/pkg/healthz"
+
+	"github.com/multicidr/controller-manager/controllers/internal/pages"
 )
 
 // health serves /healthz. If /healthz of a static Pod fails, the kubelet restarts the Pod, and with it every controller of the cluster. So
@@ -27,42 +29,27 @@ func newHealth() *health {
 	return &health{MutableHealthzHandler: controllerhealthz.NewMutableHealthzHandler()}
 }
 
-func healthPath(name string) string { return healthz.DefaultHealthzPath + "/" + name }
-
 // addAdvisory adds the check of an added controller.
 func (h *health) addAdvisory(name string, check func(*http.Request) error) {
 	h.lock.Lock()
 	h.advisory = append(h.advisory, healthz.NamedCheck(name, check))
 	h.lock.Unlock()
-
-	h.AddHealthChecker(healthz.NamedCheck(name, func(r *http.Request) error {
-		if r.URL.Path == healthz.DefaultHealthzPath {
-			// This request is for all of /healthz, and ServeHTTP has already called the check. A second call might fail although the first
-			// one has just passed.
-			return nil
-		}
-		return check(r)
-	}))
+	// This lists it and always passes: ServeHTTP calls the check itself. A second call might fail although the first one has just passed.
+	h.AddHealthChecker(controllerhealthz.NamedPingChecker(name))
 }
 
-// ServeHTTP answers for /healthz and for single checks.
 func (h *health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path != healthz.DefaultHealthzPath {
-		h.MutableHealthzHandler.ServeHTTP(w, r)
-		return
-	}
-
 	failing := h.failing(r)
-	whole := r.Clone(r.Context())
-	query := whole.URL.Query()
+	r = r.Clone(r.Context())
+	query := r.URL.Query()
 	for _, name := range failing {
 		query.Add("exclude", name)
 	}
-	whole.URL.RawQuery = query.Encode()
-	h.MutableHealthzHandler.ServeHTTP(w, whole)
+	r.URL.RawQuery = query.Encode()
+	h.MutableHealthzHandler.ServeHTTP(w, r)
 	if query.Has("verbose") {
 		for _, name := range failing {
-			fmt.Fprintf(w, "warn: %s failed and was excluded: see %s\n", name, healthPath(name))
+			fmt.Fprintf(w, "warn: %s failed and was excluded: see %s\n", name, pages.HealthPath(name))
 		}
 	}
 }

@@ -28,12 +28,10 @@ func NodeIPAM() Descriptor {
 	watches := &nodehealth.Watches{}
 	var first sync.Once
 	return Descriptor{
-		Name:              NodeIPAMController,
-		Aliases:           []string{"multicidrnodeipam"},
-		DisabledByDefault: true,
-		ReadsNodes:        true,
-		Replaces:          []string{names.NodeIpamController},
-		Flags:             options,
+		Name:     NodeIPAMController,
+		Aliases:  []string{"multicidrnodeipam"},
+		Replaces: []string{names.NodeIpamController},
+		Flags:    options,
 		Prepare: func(c app.ControllerContext) {
 			err := errors.Join(watches.Follow("Nodes", c.InformerFactory.Core().V1().Nodes().Informer()),
 				watches.Follow("ServiceCIDRs", c.InformerFactory.Networking().V1().ServiceCIDRs().Informer()))

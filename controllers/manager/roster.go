@@ -6,11 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/sets"
 	genericcontrollermanager "k8s.io/controller-manager/app"
-	cmconfig "k8s.io/controller-manager/config"
-	cmoptions "k8s.io/controller-manager/options"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 )
 
@@ -38,19 +35,13 @@ func newRoster(added []Descriptor) (roster, error) {
 			}
 			taken.Insert(name)
 		}
-		if len(d.Replaces) > 0 && !d.DisabledByDefault {
-			return roster{}, fmt.Errorf("controller %q replaces %v, so it must be disabled by default", d.Name, d.Replaces)
-		}
 		for _, replaced := range d.Replaces {
 			if !slices.Contains(app.KnownControllers(), replaced) {
 				return roster{}, fmt.Errorf("controller %q replaces %q, which is not an upstream controller", d.Name, replaced)
 			}
 		}
 
-		r.names = append(r.names, d.Name)
-		if d.DisabledByDefault {
-			r.disabled = append(r.disabled, d.Name)
-		}
+		r.names, r.disabled = append(r.names, d.Name), append(r.disabled, d.Name)
 		for _, alias := range d.Aliases {
 			r.aliases[alias] = d.Name
 		}
@@ -93,30 +84,6 @@ func (r roster) replacements(controllers []string) ([]replacement, error) {
 		}
 	}
 	return result, nil
-}
-
-// validateMigration returns an error if a leader migration does not treat an enabled controller and the one that it replaces alike: a controller that is
-// not named runs under the Lease of its program alone, so nothing would keep the two from running at the same time. Upstream reads the file later, and
-// says then what is wrong with the file itself.
-func (r roster) validateMigration(opts *cmoptions.GenericControllerManagerConfigurationOptions) error {
-	c := cmconfig.GenericControllerManagerConfiguration{}
-	if err := opts.LeaderMigration.ApplyTo(&c); err != nil || !c.LeaderMigrationEnabled {
-		return nil
-	}
-	components := map[string]string{}
-	for _, l := range c.LeaderMigration.ControllerLeaders {
-		components[l.Name] = l.Component
-	}
-	var errs []error
-	for _, d := range r.added {
-		for _, replaced := range d.Replaces {
-			if r.enabled(d.Name, r.canonical(opts.Controllers)) && components[d.Name] != components[replaced] {
-				errs = append(errs, fmt.Errorf("--leader-migration-config has the component %q for %s and %q for %s, which does the same work: write both into controllerLeaders, with the same component, "+
-					"in the file of kube-controller-manager and in that of cloud-controller-manager", components[d.Name], d.Name, components[replaced], replaced))
-			}
-		}
-	}
-	return utilerrors.NewAggregate(errs)
 }
 
 // canonical resolves aliases in the same way as upstream does for --controllers.

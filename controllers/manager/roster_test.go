@@ -1,8 +1,6 @@
 package manager
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -10,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
-	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
 )
 
 func TestReplacements(t *testing.T) {
@@ -69,41 +66,6 @@ func TestBothNamedIsAnError(t *testing.T) {
 	}
 }
 
-// TestValidateMigration: a file that names one of two controllers that replace each other is an error if the added one is enabled, and says so
-// before anything is asked of an API server.
-func TestValidateMigration(t *testing.T) {
-	const both = "- {name: node-ipam-controller, component: '*'}\n- {name: multi-cidr-node-ipam-controller, component: '*'}\n"
-	for name, tc := range map[string]struct {
-		controllers, leaders string
-		off                  bool
-		want                 string
-	}{
-		"both are named":            {controllers: "multicidrnodeipam", leaders: both},
-		"only upstream's is named":  {controllers: "*,multicidrnodeipam", leaders: both[:strings.Index(both, "\n")], want: `has the component "" for multi-cidr-node-ipam-controller and "*" for node-ipam-controller`},
-		"ours is off":               {controllers: "*", leaders: both[:strings.Index(both, "\n")]},
-		"there is no migration":     {controllers: "multicidrnodeipam", leaders: both[:strings.Index(both, "\n")], off: true},
-		"upstream refuses the file": {controllers: "multicidrnodeipam", leaders: "- nonsense"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "migration.yaml")
-			text := "apiVersion: controllermanager.config.k8s.io/v1\nkind: LeaderMigrationConfiguration\nleaderName: node-ipam-migration\ncontrollerLeaders:\n" + tc.leaders
-			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			opts, err := options.NewKubeControllerManagerOptions()
-			if err != nil {
-				t.Fatal(err)
-			}
-			opts.Generic.Controllers = strings.Split(tc.controllers, ",")
-			opts.Generic.LeaderMigration.Enabled, opts.Generic.LeaderMigration.ControllerMigrationConfig = !tc.off, file
-			_, err = validate(opts, testRoster(t, NodeIPAM()))
-			if got := err != nil && strings.Contains(err.Error(), "leader-migration"); got != (tc.want != "") || got && !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("got %v, want %q", err, tc.want)
-			}
-		})
-	}
-}
-
 func TestRosterAddsToWhatUpstreamKnows(t *testing.T) {
 	r := testRoster(t, NodeIPAM(), Descriptor{Name: "zebra-controller", Aliases: []string{"zebra"}})
 
@@ -111,7 +73,7 @@ func TestRosterAddsToWhatUpstreamKnows(t *testing.T) {
 	if diff := cmp.Diff(wantNames, r.names); diff != "" {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}
-	wantDisabled := slices.Sorted(slices.Values(append(app.ControllersDisabledByDefault(), NodeIPAMController)))
+	wantDisabled := slices.Sorted(slices.Values(append(app.ControllersDisabledByDefault(), NodeIPAMController, "zebra-controller")))
 	if diff := cmp.Diff(wantDisabled, r.disabled); diff != "" {
 		t.Errorf("disabled by default (-want +got):\n%s", diff)
 	}
@@ -135,12 +97,8 @@ func TestRosterRefusesContradictions(t *testing.T) {
 		"upstream's alias as an alias":   {added: []Descriptor{{Name: "a", Aliases: []string{"nodeipam"}}}, want: `"nodeipam" is empty or taken`},
 		"one name twice":                 {added: []Descriptor{{Name: "a"}, {Name: "a"}}, want: `"a" is empty or taken`},
 		"a name that is another's alias": {added: []Descriptor{{Name: "a", Aliases: []string{"b"}}, {Name: "b"}}, want: `"b" is empty or taken`},
-		"replacing unasked": {
-			added: []Descriptor{{Name: "a", Replaces: []string{"node-ipam-controller"}}},
-			want:  "must be disabled by default",
-		},
 		"replacing what does not exist": {
-			added: []Descriptor{{Name: "a", DisabledByDefault: true, Replaces: []string{"nodeipam"}}},
+			added: []Descriptor{{Name: "a", Replaces: []string{"nodeipam"}}},
 			want:  "is not an upstream controller",
 		},
 	}

@@ -87,11 +87,7 @@ func run(ctx context.Context, c *config.CompletedConfig, roster roster) error {
 	if elect {
 		return p.runElected(ctx, leaseCheck)
 	}
-	all := p.set(func(string) bool { return true })
-	all.onTokens = func() {}
-	all.fence = lease.Unelected(lease.Clocks{})
-	defer all.fence.Close()
-	return p.runSet(ctx, all)
+	return p.runSet(ctx, p.allControllers(), &lease.Fence{})
 }
 
 func registerConfigz(c *config.CompletedConfig) error {
@@ -182,10 +178,12 @@ type set struct {
 	// onTokens is called when the service account token controller starts; nil for a set without that controller. That controller is not in
 	// upstream above, because its descriptor cannot be used. It is not selected by name, because it always runs under the main lease.
 	onTokens func()
-	// fence is the fence of the lease. It is open if there is no lease.
-	fence *lease.Fence
-	// migrates: the lease is the one of a leader migration.
-	migrates bool
+}
+
+func (p *process) allControllers() set {
+	all := p.set(func(string) bool { return true })
+	all.onTokens = func() {}
+	return all
 }
 
 // set returns all controllers whose names pass the filter.
@@ -206,15 +204,15 @@ func (p *process) set(filter func(name string) bool) set {
 
 // runSet builds and runs the controllers of a set. It returns when the context has ended and they have returned, or after
 // --controller-shutdown-timeout. If an upstream controller cannot be built, the process ends, as it does upstream. An added
-// controller does not end it.
-func (p *process) runSet(ctx context.Context, s set) error {
+// controller does not end it. fence is that of the lease; it is always open if there is none.
+func (p *process) runSet(ctx context.Context, s set, fence *lease.Fence) error {
 	logger := klog.FromContext(ctx)
 	shared, err := p.shared()
 	if err != nil {
 		logger.Error(err, "Error building controller context")
 		return err
 	}
-	controllers, err := p.build(ctx, s, shared)
+	controllers, err := p.build(ctx, s, fence, shared)
 	if err != nil {
 		logger.Error(err, "Error building controllers")
 		return err
@@ -244,7 +242,7 @@ func (p *process) readNodes(ctx context.Context) (asOf string) {
 	return asOf
 }
 
-func (p *process) build(ctx context.Context, s set, shared *sharedContext) ([]app.Controller, error) {
+func (p *process) build(ctx context.Context, s set, fence *lease.Fence, shared *sharedContext) ([]app.Controller, error) {
 	logger := klog.FromContext(ctx)
 	var controllers []app.Controller
 	if s.onTokens != nil {
@@ -270,16 +268,16 @@ func (p *process) build(ctx context.Context, s set, shared *sharedContext) ([]ap
 	}
 	controllers = append(controllers, upstream...)
 
-	c := Context{ControllerContext: shared.ControllerContext, Fence: s.fence, Migrates: s.migrates}
+	c := Context{ControllerContext: shared.ControllerContext, Fence: fence}
 	for _, d := range s.added {
 		if !p.roster.enabled(d.Name, shared.ComponentConfig.Generic.Controllers) {
 			logger.Info("Warning: controller is disabled", "controller", d.Name)
 			continue
 		}
-		if d.ReadsNodes && c.NodesAsOf == "" {
+		if c.NodesAsOf == "" {
 			c.NodesAsOf = p.readNodes(ctx)
 		}
-		controllers = append(controllers, p.guard(d, c, shared.startInformers))
+		controllers = append(controllers, p.guard(d, c))
 	}
 	return controllers, nil
 }

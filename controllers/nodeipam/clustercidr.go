@@ -114,7 +114,6 @@ func (c *Controller) patchClusterCIDR(ctx context.Context, cc *networkingv1.Clus
 	err := c.api.PatchClusterCIDR(ctx, cc.Name, patch)
 	switch {
 	case err == nil:
-		c.health.Stored(health.WritesClusterCIDR)
 		return nil
 	case writes.NotThere(err), apierrors.IsConflict(err):
 		// As a rule the object has changed since it was shown, and an event is coming. But a webhook can also refuse with these codes.
@@ -157,7 +156,6 @@ func (c *Controller) applyStatus(ctx context.Context, cc *networkingv1.ClusterCI
 	err := c.api.ApplyStatus(ctx, cc.Name, api.StatusPatch(cc, want))
 	switch {
 	case err == nil:
-		c.health.Stored(health.WritesStatus)
 		return nil
 	case errors.Is(err, api.ErrNoStatus), apierrors.IsConflict(err): // The object was replaced; or a webhook refused with that code.
 		return writes.RefusedLater{Err: fmt.Errorf("apply status of ClusterCIDR %s: %w", cc.Name, err)}

@@ -35,7 +35,6 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/metrics"
 	"github.com/multicidr/controller-manager/controllers/queues"
-	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // Name is the controller's name.
@@ -78,7 +77,7 @@ type Config struct {
 // Controller allocates podCIDRs to Nodes from ClusterCIDRs. See the package comment.
 type Controller struct {
 	Config
-	api      api.Fenced
+	api      api.API
 	identity string // of this process: the holder in the Lease, or a generated one without leader election
 	health   health.Health
 	informer cache.SharedIndexInformer // of ClusterCIDRs
@@ -110,7 +109,7 @@ func New(cfg Config) (*Controller, error) {
 	}
 	c := &Controller{
 		Config:           cfg,
-		identity:         cfg.Fence.Holder(),
+		identity:         cfg.Fence.Identity(),
 		nodeQueue:        queues.New[string]("multi_cidr_node_ipam_nodes", queues.RetryMax),
 		clusterCIDRQueue: queues.New[string]("multi_cidr_node_ipam_clustercidrs", queues.RetryMax),
 		state:            allocator.New(),
@@ -118,11 +117,8 @@ func New(cfg Config) (*Controller, error) {
 		firstSeen:        map[types.UID]time.Time{},
 		events:           newEvents(cfg.Client),
 	}
-	if c.identity == "" {
-		c.identity = writes.UnelectedIdentity()
-	}
-	c.api = api.Fenced{API: api.New(cfg.Client, cfg.ClusterCIDRClient), Fence: cfg.Fence, Limiter: cfg.Limiter}
-	c.health.Watches, c.health.Deposed = cfg.Watches, cfg.Fence.Deposed
+	c.api = api.API{Kube: cfg.Client, ClusterCIDRs: cfg.ClusterCIDRClient, Fence: cfg.Fence, Limiter: cfg.Limiter}
+	c.health.Watches = cfg.Watches
 	c.health.WaitFor(health.Problem{What: "the start"})
 	factory := externalversions.NewSharedInformerFactoryWithOptions(cfg.ClusterCIDRClient, 0, externalversions.WithTransform(WithoutManagedFields))
 	c.informer = factory.Networking().V1().ClusterCIDRs().Informer()
@@ -212,14 +208,11 @@ func (c *Controller) note(ctx context.Context, kind health.Kind, name string, er
 	news, tell := c.health.Wrote(kind, name, err)
 	switch {
 	case news && err != nil:
-		t, _ := health.WriteProblem(err)
-		klog.FromContext(ctx).Error(err, "Cannot write: "+t.What, "kind", kind, "name", name)
+		klog.FromContext(ctx).Error(err, "Cannot write: "+health.WriteProblem(err).What, "kind", kind, "name", name)
 	case news:
 		klog.FromContext(ctx).Info("Can write again", "kind", kind)
 	}
-	if tell {
-		c.tellWriteFailed(kind, name)
-	}
+	c.tellWriteFailed(kind, name, tell)
 }
 
 // HealthChecker reports an error that says what to do, as long as the controller cannot do all of its work.

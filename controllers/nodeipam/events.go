@@ -101,9 +101,8 @@ func clusterCIDRReference(cc *networkingv1.ClusterCIDR) v1.ObjectReference {
 	return v1.ObjectReference{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "ClusterCIDR", Name: cc.Name, UID: cc.UID}
 }
 
-// tellWriteFailed says on an object why it cannot be written.
-func (c *Controller) tellWriteFailed(kind health.Kind, name string) {
-	why := c.health.Told(kind, name)
+// tellWriteFailed says on an object why it cannot be written; nothing if why is empty.
+func (c *Controller) tellWriteFailed(kind health.Kind, name, why string) {
 	if why == "" {
 		return
 	}

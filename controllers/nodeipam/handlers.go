@@ -14,6 +14,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/api"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
@@ -92,8 +93,8 @@ func (c *Controller) nodeGone(node *v1.Node) {
 
 // notKept reports podCIDRs that the API server confirmed and does not have. The same blocks are sent again.
 func (c *Controller) notKept(name string) {
-	c.health.Wrote(health.WritesNode, name, fmt.Errorf("podCIDRs of Node %s: %w", name, api.ErrNotKept))
-	c.tellWriteFailed(health.WritesNode, name)
+	_, tell := c.health.Wrote(health.WritesNode, name, fmt.Errorf("podCIDRs of Node %s: %w", name, api.ErrNotKept))
+	c.tellWriteFailed(health.WritesNode, name, tell)
 	c.nodeQueue.AddAfter(name, notKeptRetry)
 }
 
@@ -108,7 +109,7 @@ func (c *Controller) writtenByOther(node *v1.Node) {
 	// its flags.
 	message := fmt.Sprintf("podCIDRs %s were written by another process than this controller. %s. Only one allocator may be on: turn the other one off (a stock kube-controller-manager: "+
 		"add -node-ipam-controller to its --controllers; one of two processes without leader election: stop it)", text.Cut(fmt.Sprint(node.Spec.PodCIDRs), text.MaxListed), writer)
-	if c.Fence.Holder() != "" {
+	if c.Fence.Predecessor() != lease.NoElection {
 		message += ", or let the API server keep it out (manifests/fencing)"
 	}
 	metrics.AssignedByOther()

@@ -136,7 +136,6 @@ func (c *Controller) answered(name string, r allocator.Reservation, version stri
 		c.notKept(name)
 		return writes.Later(notKeptRetry)
 	}
-	c.health.Stored(health.WritesNode)
 	return nil
 }
 

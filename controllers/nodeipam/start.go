@@ -89,14 +89,13 @@ func (c *Controller) kinds() []*kind {
 // would be missing, and its blocks would be allocated again. So the caches must be at least as new as a consistent read made after the Lease
 // was acquired.
 func (c *Controller) start(ctx context.Context) (stop func(), ok bool) {
-	kinds := c.kinds()
+	began, kinds := time.Now(), c.kinds() // Processes before this one have ended by now, or another one led before.
 	stop = func() {}
 	for _, k := range kinds {
 		if !c.read(ctx, k) {
 			return stop, false
 		}
 	}
-	began := time.Now()
 	go c.informer.Run(ctx.Done())
 	if c.StartInformers != nil {
 		c.StartInformers(ctx.Done())
@@ -326,7 +325,7 @@ func (c *Controller) waitForLateWrites(ctx context.Context, began time.Time, nod
 	case predecessor == lease.NoElection, predecessor == lease.FencedPredecessor:
 	case predecessor == lease.NoPredecessor && !anyHas: // The cluster is new.
 	default:
-		left, of = c.TakeoverDelay-c.Fence.Led(), "another allocator"
+		left, of = c.TakeoverDelay-time.Since(began), "another allocator"
 		why = fmt.Sprintf("another allocator may have led before, and the API server may still carry out what it sent (--node-ipam-takeover-delay=%v)", c.TakeoverDelay)
 	}
 	if left > 0 {

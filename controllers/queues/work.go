@@ -25,12 +25,12 @@ func New[K comparable](name string, longest time.Duration) Queue[K] {
 // Work calls sync for keys from the queue until ctx is done and the queue is shut down. Keys that are still queued then are not
 // processed.
 func Work[K comparable](ctx context.Context, queue Queue[K], sync func(context.Context, K) error) {
-	for WorkOne(ctx, queue, sync) {
+	for workOne(ctx, queue, sync) {
 	}
 }
 
-// WorkOne calls sync for the next key from the queue. It reports whether there may be more.
-func WorkOne[K comparable](ctx context.Context, queue Queue[K], sync func(context.Context, K) error) (more bool) {
+// workOne calls sync for the next key from the queue. It reports whether there may be more.
+func workOne[K comparable](ctx context.Context, queue Queue[K], sync func(context.Context, K) error) (more bool) {
 	key, quit := queue.Get()
 	if quit {
 		return false

@@ -10,7 +10,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"k8s.io/client-go/rest"
 	cliflag "k8s.io/component-base/cli/flag"
+	genericcontrollermanager "k8s.io/controller-manager/app"
 
 	"github.com/multicidr/controller-manager/controllers/clusteripam"
 	"github.com/multicidr/controller-manager/controllers/lease"
@@ -41,8 +43,6 @@ beside a kube-controller-manager that does not run them.`
 
 func (*clusterIPAM) variables() []variable { return nil }
 
-func (*clusterIPAM) idle() string { return "not working yet" }
-
 func (c *clusterIPAM) addFlags(sections *cliflag.NamedFlagSets) {
 	fs := sections.FlagSet("cluster ipam")
 	fs.StringSliceVar(&c.enabled, "controllers", c.enabled, fmt.Sprintf(
@@ -64,30 +64,25 @@ func (c *clusterIPAM) validate() []error {
 	return append(errs, c.options.Validate()...)
 }
 
-func (c *clusterIPAM) controllers() (names []string) {
-	for _, name := range clusteripam.Names() {
-		switch {
-		case slices.Contains(c.enabled, "-"+name):
-		case slices.Contains(c.enabled, name), slices.Contains(c.enabled, "*"):
-			names = append(names, name)
-		}
-	}
-	return names
+func (c *clusterIPAM) controllers() []string {
+	return slices.DeleteFunc(clusteripam.Names(), func(name string) bool {
+		return !genericcontrollermanager.IsControllerEnabled(name, nil, c.enabled)
+	})
 }
 
 // run runs every controller by itself: one that waits for something does not stop the others. One that ends by itself ends the process.
-func (c *clusterIPAM) run(ctx context.Context, p *process, fence *lease.Fence) error {
+func (c *clusterIPAM) run(ctx context.Context, config *rest.Config, fence *lease.Fence, built func(string, controller)) error {
 	group, ctx := errgroup.WithContext(ctx)
-	for _, of := range p.health.controllers {
-		built, err := c.options.Build(of.name, p.config, fence)
+	for _, name := range c.controllers() {
+		controller, err := c.options.Build(name, config, fence)
 		if err != nil {
-			return fmt.Errorf("build %s: %w", of.name, err)
+			return fmt.Errorf("build %s: %w", name, err)
 		}
-		p.built(of, built)
+		built(name, controller)
 		group.Go(func() error {
-			built.Run(ctx)
+			controller.Run(ctx)
 			if ctx.Err() == nil {
-				return fmt.Errorf("the controller %s has ended by itself", of.name)
+				return fmt.Errorf("the controller %s has ended by itself", name)
 			}
 			return nil
 		})

@@ -2,15 +2,15 @@ package standalone
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/server/mux"
 	"k8s.io/client-go/tools/leaderelection"
+
+	"github.com/multicidr/controller-manager/controllers/internal/pages"
 )
 
 // leaseCheckTolerance is how long a leader that cannot renew its lease still counts as healthy after the lease expired.
@@ -21,38 +21,20 @@ const leaseCheckTolerance = 20 * time.Second
 //
 // All methods are safe for concurrent use.
 type health struct {
-	watchDog    *leaderelection.HealthzAdaptor // nil without leader election
-	controllers []*checked
+	watchDog *leaderelection.HealthzAdaptor // nil without leader election
+	names    []string                       // of the controllers
 
-	mu        sync.Mutex
-	leads     bool
-	leaseSeen bool // that the Lease can be read, or created
+	mu          sync.Mutex
+	controllers map[string]controller // those that are built, by name; none in a standby
+	leaseSeen   bool                  // that the Lease can be read, or created
 }
 
-// checked is one of the controllers.
-type checked struct {
-	name, idle string // idle says that the controller does not work yet
-	of         *health
-
-	controller controller // nil before it was built; guarded by the lock of health
-}
-
-func newHealth(elect bool, idle string, controllers ...string) *health {
-	h := &health{leads: !elect}
-	for _, name := range controllers {
-		h.controllers = append(h.controllers, &checked{name: name, idle: idle, of: h})
-	}
+func newHealth(elect bool, names []string) *health {
+	h := &health{names: names, controllers: map[string]controller{}}
 	if elect {
 		h.watchDog = leaderelection.NewLeaderHealthzAdaptor(leaseCheckTolerance)
 	}
 	return h
-}
-
-// lead notes that this process is the leader.
-func (h *health) lead() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.leads = true
 }
 
 // sawLease notes that the Lease has a holder, this process or another one.
@@ -62,11 +44,11 @@ func (h *health) sawLease() {
 	h.leaseSeen = true
 }
 
-// controlledBy makes readiness depend on the controller's own check.
-func (c *checked) controlledBy(by controller) {
-	c.of.mu.Lock()
-	defer c.of.mu.Unlock()
-	c.controller = by
+// built makes readiness depend on the controller's own check.
+func (h *health) built(name string, controller controller) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.controllers[name] = controller
 }
 
 // checkLease is the part of readiness that depends on the Lease.
@@ -79,18 +61,17 @@ func (h *health) checkLease(*http.Request) error {
 	return nil
 }
 
-// check is the part of readiness that depends on the controller. A standby has none and is ready.
-func (c *checked) check(r *http.Request) error {
-	c.of.mu.Lock()
-	leads, by := c.of.leads, c.controller
-	c.of.mu.Unlock()
-	switch {
-	case by != nil:
-		return by.HealthChecker().Check(r)
-	case leads:
-		return fmt.Errorf("%s; waiting for the start", c.idle)
+// check returns the part of readiness that depends on a controller.
+func (h *health) check(name string) func(*http.Request) error {
+	return func(r *http.Request) error {
+		h.mu.Lock()
+		controller := h.controllers[name]
+		h.mu.Unlock()
+		if controller == nil {
+			return nil
+		}
+		return controller.HealthChecker().Check(r)
 	}
-	return nil
 }
 
 // install serves the checks. The text of a single check is at its own path. Those of the controllers also have paths below /healthz, as in
@@ -98,23 +79,14 @@ func (c *checked) check(r *http.Request) error {
 func (h *health) install(mux *mux.PathRecorderMux) {
 	live := []healthz.HealthChecker{healthz.PingHealthz}
 	var ready []healthz.HealthChecker
-	for _, c := range h.controllers {
-		ready = append(ready, healthz.NamedCheck(c.name, c.check))
+	for _, name := range h.names {
+		ready = append(ready, healthz.NamedCheck(name, h.check(name)))
+		pages.Health(mux, name, h.check(name))
 	}
-	controllers := slices.Clone(ready)
 	if h.watchDog != nil {
 		live = append(live, h.watchDog)
 		ready = append(ready, healthz.NamedCheck("lease", h.checkLease))
 	}
 	healthz.InstallHandler(mux, live...)
 	healthz.InstallReadyzHandler(mux, ready...)
-	for _, c := range controllers {
-		mux.HandleFunc("/healthz/"+c.Name(), func(w http.ResponseWriter, r *http.Request) {
-			if err := c.Check(r); err != nil {
-				http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
-				return
-			}
-			fmt.Fprint(w, "ok")
-		})
-	}
 }

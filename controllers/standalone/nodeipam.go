@@ -3,6 +3,7 @@ package standalone
 import (
 	"context"
 
+	"k8s.io/client-go/rest"
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
@@ -35,8 +36,6 @@ not set.`
 
 func (*nodeIPAM) controllers() []string { return []string{nodeipam.Name} }
 
-func (*nodeIPAM) idle() string { return "not serving Nodes yet" }
-
 // variables are those of kubernetes-sigs/node-ipam-controller.
 func (*nodeIPAM) variables() []variable {
 	return []variable{
@@ -61,17 +60,12 @@ func (n *nodeIPAM) addFlags(sections *cliflag.NamedFlagSets) {
 		"Create a ClusterCIDR from --cluster-cidr. Without it --cluster-cidr only says which family comes first in podCIDRs. ClusterCIDRs that exist are served in any case.")
 	fs.StringVar(&n.flags.ClusterCIDR, "cluster-cidr", n.flags.ClusterCIDR,
 		"CIDR, or one CIDR of each family, separated by a comma. The controller creates a ClusterCIDR from it. The family of the first CIDR comes first in podCIDRs.")
-	fs.Int32Var(&n.flags.NodeMaskSize, "node-cidr-mask-size", n.flags.NodeMaskSize, "Mask size of a Node's block of --cluster-cidr, if that has one family. 0: 24 for IPv4, 64 for IPv6.")
-	fs.Int32Var(&n.flags.NodeMaskSizeIPv4, "node-cidr-mask-size-ipv4", n.flags.NodeMaskSizeIPv4, "Mask size of a Node's IPv4 block of --cluster-cidr. 0: 24.")
-	fs.Int32Var(&n.flags.NodeMaskSizeIPv6, "node-cidr-mask-size-ipv6", n.flags.NodeMaskSizeIPv6, "Mask size of a Node's IPv6 block of --cluster-cidr. 0: 64.")
-	fs.StringVar(&n.flags.ServiceRange, "service-cluster-ip-range", n.flags.ServiceRange,
-		"CIDR, or one CIDR of each family, separated by a comma. The controller allocates nothing from it, nor from the CIDRs of ServiceCIDR objects. Needed if the API server has no ServiceCIDRs.")
+	nodeoptions.AddRangeFlags(fs, &n.flags)
 	n.options.AddFlags(fs)
 }
 
 func (n *nodeIPAM) validate() []error { return append(n.flags.Validate(), n.options.Validate()...) }
 
-// run shows the controller once it is built.
-func (n *nodeIPAM) run(ctx context.Context, p *process, fence *lease.Fence) error {
-	return n.options.Run(ctx, p.config, n.flags, fence, func(c *nodeipam.Controller) { p.built(p.health.controllers[0], c) })
+func (n *nodeIPAM) run(ctx context.Context, config *rest.Config, fence *lease.Fence, built func(string, controller)) error {
+	return n.options.Run(ctx, config, n.flags, fence, func(c *nodeipam.Controller) { built(nodeipam.Name, c) })
 }

@@ -4,20 +4,20 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	apiserveroptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	cliflag "k8s.io/component-base/cli/flag"
+	componentbaseconfig "k8s.io/component-base/config"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
@@ -28,10 +28,9 @@ type options struct {
 	apiServer, kubeconfig string
 	webserver             string // address of the HTTP server
 
-	elect                                     bool
-	leaseDuration, renewDeadline, retryPeriod time.Duration
-	lockType, lockNamespace, lockName, id     string
-	identity                                  string // set by complete: id with a random suffix
+	election componentbaseconfig.LeaderElectionConfiguration
+	id       string
+	identity string // set by complete: id with a random suffix
 
 	program program
 
@@ -43,13 +42,15 @@ type options struct {
 
 func newOptions(p program) *options {
 	o := &options{
-		webserver:      ":8081",
-		elect:          true,
-		leaseDuration:  15 * time.Second,
-		renewDeadline:  10 * time.Second,
-		retryPeriod:    2 * time.Second,
-		lockType:       resourcelock.LeasesResourceLock,
-		lockName:       p.name(),
+		webserver: ":8081",
+		election: componentbaseconfig.LeaderElectionConfiguration{
+			LeaderElect:   true,
+			LeaseDuration: metav1.Duration{Duration: 15 * time.Second},
+			RenewDeadline: metav1.Duration{Duration: 10 * time.Second},
+			RetryPeriod:   metav1.Duration{Duration: 2 * time.Second},
+			ResourceLock:  resourcelock.LeasesResourceLock,
+			ResourceName:  p.name(),
+		},
 		program:        p,
 		secureServing:  apiserveroptions.NewSecureServingOptions(),
 		authentication: apiserveroptions.NewDelegatingAuthenticationOptions(),
@@ -82,15 +83,15 @@ func (o *options) sections() (sections cliflag.NamedFlagSets) {
 		panic(err) // The line above has added the flag.
 	}
 
-	fs = sections.FlagSet("leader election")
-	fs.BoolVar(&o.elect, "enable-leader-election", o.elect, "Do the work only while holding a Lease. Needed with more than one replica.")
-	fs.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", o.leaseDuration, "How long a standby waits after the last renewal before it takes the Lease.")
-	fs.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", o.renewDeadline,
+	fs, by := sections.FlagSet("leader election"), &o.election
+	fs.BoolVar(&by.LeaderElect, "enable-leader-election", by.LeaderElect, "Do the work only while holding a Lease. Needed with more than one replica.")
+	fs.DurationVar(&by.LeaseDuration.Duration, "leader-elect-lease-duration", by.LeaseDuration.Duration, "How long a standby waits after the last renewal before it takes the Lease.")
+	fs.DurationVar(&by.RenewDeadline.Duration, "leader-elect-renew-deadline", by.RenewDeadline.Duration,
 		"How long the leader tries to renew the Lease before it exits. Must be less than --leader-elect-lease-duration.")
-	fs.DurationVar(&o.retryPeriod, "leader-elect-retry-period", o.retryPeriod, "How often the leader renews the Lease, and a standby tries to take it.")
-	fs.StringVar(&o.lockType, "leader-elect-resource-lock", o.lockType, `Kind of the lock. The only one is "leases".`)
-	fs.StringVar(&o.lockName, "leader-elect-resource-name", o.lockName, "Name of the Lease.")
-	fs.StringVar(&o.lockNamespace, "leader-elect-namespace", o.lockNamespace, "Namespace of the Lease. Empty: the value of POD_NAMESPACE.")
+	fs.DurationVar(&by.RetryPeriod.Duration, "leader-elect-retry-period", by.RetryPeriod.Duration, "How often the leader renews the Lease, and a standby tries to take it.")
+	fs.StringVar(&by.ResourceLock, "leader-elect-resource-lock", by.ResourceLock, `Kind of the lock. The only one is "leases".`)
+	fs.StringVar(&by.ResourceName, "leader-elect-resource-name", by.ResourceName, "Name of the Lease.")
+	fs.StringVar(&by.ResourceNamespace, "leader-elect-namespace", by.ResourceNamespace, "Namespace of the Lease. Empty: the value of POD_NAMESPACE.")
 	fs.StringVar(&o.id, "leader-elect-id", o.id,
 		"Identity of this process in the Lease. A random suffix makes it unique. Empty: the value of POD_NAME or, without that, the host name.")
 
@@ -112,9 +113,9 @@ func (o *options) sections() (sections cliflag.NamedFlagSets) {
 }
 
 // complete fills in what the command line leaves to the environment, and validates everything.
-func (o *options) complete(fs *pflag.FlagSet, getenv func(string) string) (err error) {
+func (o *options) complete(fs *pflag.FlagSet, getenv func(string) string) error {
 	if !fs.Changed("leader-elect-resource-name") {
-		o.lockName = o.program.lease()
+		o.election.ResourceName = o.program.lease()
 	}
 	if fs.Changed("health-probe-address") {
 		fs.Lookup("webserver-bind-address").Changed = true // It is the same flag.
@@ -128,15 +129,8 @@ func (o *options) complete(fs *pflag.FlagSet, getenv func(string) string) (err e
 			return fmt.Errorf("the environment variable %s is wrong: %w", v.name, err)
 		}
 	}
-	o.lockNamespace = cmp.Or(o.lockNamespace, getenv("POD_NAMESPACE"))
-	if o.identity = cmp.Or(o.id, getenv("POD_NAME")); o.identity == "" {
-		if o.identity, err = os.Hostname(); err != nil {
-			return fmt.Errorf("read the host name, which is the default of --leader-elect-id: %w", err)
-		}
-	}
-	// Two processes with the same name, for example two replicas with the same --leader-elect-id, must not mistake each other's lease for
-	// their own.
-	o.identity += "_" + string(uuid.NewUUID())
+	o.election.ResourceNamespace = cmp.Or(o.election.ResourceNamespace, getenv("POD_NAMESPACE"))
+	o.identity = lease.Identity(cmp.Or(o.id, getenv("POD_NAME")))
 	// The API server that this program uses for everything else also decides which clients may read metrics.
 	o.authentication.RemoteKubeConfigFile = cmp.Or(o.authentication.RemoteKubeConfigFile, o.kubeconfig)
 	o.authorization.RemoteKubeConfigFile = cmp.Or(o.authorization.RemoteKubeConfigFile, o.kubeconfig)
@@ -150,11 +144,11 @@ func (o *options) validate() []error {
 		errs = append(errs, fmt.Errorf("--apiserver=%s is not the URL of an API server: it must begin with https://", o.apiServer))
 	}
 	// Checked even without leader election: the user set the flag for a reason.
-	if o.lockType != resourcelock.LeasesResourceLock {
+	if o.election.ResourceLock != resourcelock.LeasesResourceLock {
 		errs = append(errs, fmt.Errorf("--leader-elect-resource-lock=%s does not exist any more: Kubernetes removed the locks on Endpoints and ConfigMaps, "+
-			"because every client that watched these objects received every renewal. Remove the flag, or set it to leases", o.lockType))
+			"because every client that watched these objects received every renewal. Remove the flag, or set it to leases", o.election.ResourceLock))
 	}
-	if o.elect {
+	if o.election.LeaderElect {
 		errs = append(errs, o.validateElection()...)
 	}
 	errs = append(errs, o.program.validate()...)
@@ -164,15 +158,16 @@ func (o *options) validate() []error {
 }
 
 func (o *options) validateElection() []error {
-	if o.lockNamespace == "" {
+	by := o.election
+	if by.ResourceNamespace == "" {
 		return []error{errors.New("the Lease has no namespace: set --leader-elect-namespace, or POD_NAMESPACE as the chart does, or turn off leader election with --enable-leader-election=false")}
 	}
 	// The API server would refuse another name for ever.
-	wrong := append(validation.NameIsDNSSubdomain(o.lockName, false), validation.ValidateNamespaceName(o.lockNamespace, false)...)
+	wrong := append(validation.NameIsDNSSubdomain(by.ResourceName, false), validation.ValidateNamespaceName(by.ResourceNamespace, false)...)
 	if len(wrong) > 0 {
-		return []error{fmt.Errorf("%q in the namespace %q is not the name of a Lease (--leader-elect-resource-name, --leader-elect-namespace, POD_NAMESPACE): %s", o.lockName, o.lockNamespace, wrong[0])}
+		return []error{fmt.Errorf("%q in the namespace %q is not the name of a Lease (--leader-elect-resource-name, --leader-elect-namespace, POD_NAMESPACE): %s", by.ResourceName, by.ResourceNamespace, wrong[0])}
 	}
-	return lease.ValidateTimes(o.leaseDuration, o.renewDeadline, o.retryPeriod)
+	return lease.ValidateTimes(by.LeaseDuration.Duration, by.RenewDeadline.Duration, by.RetryPeriod.Duration)
 }
 
 // clientConfig returns the configuration of all clients. Inside a cluster it has the credentials of the service account.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"k8s.io/client-go/rest"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/controller-manager/pkg/healthz"
 
@@ -22,11 +23,10 @@ type program interface {
 	// addFlags adds the flags of the controllers, and validate returns what is wrong with their values.
 	addFlags(sections *cliflag.NamedFlagSets)
 	validate() []error
-	// controllers are the names of the controllers that run, and idle says that one of them does not work yet.
+	// controllers are the names of the controllers that run.
 	controllers() []string
-	idle() string
-	// run runs the controllers until ctx is done. An error ends the process.
-	run(ctx context.Context, p *process, fence *lease.Fence) error
+	// run runs the controllers until ctx is done, and passes each to built before. An error ends the process.
+	run(ctx context.Context, config *rest.Config, fence *lease.Fence, built func(name string, controller controller)) error
 }
 
 // controller is what a program runs.

@@ -1,8 +1,6 @@
 package standalone
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -34,17 +32,16 @@ const (
 
 // servers are the HTTP server, for probes, and the HTTPS server, for users who may see more.
 type servers struct {
-	plain      *http.Server
-	secured    *mux.PathRecorderMux // nil without --secure-port
-	stopSecure chan struct{}
-	ended      <-chan struct{} // closed when the HTTPS server has ended
+	secured *mux.PathRecorderMux // nil without --secure-port
+	stop    chan struct{}
+	stopped []<-chan struct{}
 }
 
 // serve starts the servers. With --secure-port only the HTTPS server has the metrics: a user who sets that flag does not want them to be
 // public. The text of a single check can name any object and quotes the API server, and the debug page names every Node, so the HTTP server
 // never has them: it says which check fails, and the log says why.
 func serve(opts *options, config *rest.Config, health *health) (*servers, error) {
-	s := &servers{stopSecure: make(chan struct{})}
+	s := &servers{stop: make(chan struct{})}
 	plain, whole := mux.NewPathRecorderMux(opts.program.name()), mux.NewPathRecorderMux(opts.program.name())
 	health.install(whole)
 	plain.Handle("/healthz", whole)
@@ -65,17 +62,14 @@ func serve(opts *options, config *rest.Config, health *health) (*servers, error)
 	}
 	if s.secured != nil {
 		if err := s.serveSecured(opts, config); err != nil {
-			return nil, errors.Join(err, listener.Close())
+			return nil, err
 		}
 	}
-	s.plain = &http.Server{Handler: plain, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout}
-	go func() {
-		if err := s.plain.Serve(listener); err != http.ErrServerClosed {
-			klog.ErrorS(err, "The HTTP server ended", "address", opts.webserver) // Probes will fail then.
-		}
-	}()
+	limited := &http.Server{Handler: plain, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout}
+	stopped, _, err := server.RunServer(limited, listener, stopTimeout, s.stop)
+	s.stopped = append(s.stopped, stopped)
 	klog.InfoS("Answering probes", "address", listener.Addr().String())
-	return s, nil
+	return s, err
 }
 
 // serveSecured starts the HTTPS server as kube-controller-manager does: the API server authenticates and authorizes clients.
@@ -106,9 +100,17 @@ func (s *servers) serveSecured(opts *options, config *rest.Config) error {
 	if err := opts.authorization.ApplyTo(&authorization); err != nil {
 		return err
 	}
-	ended, _, err := serving.Serve(genericcontrollermanager.BuildHandlerChain(s.secured, &authorization, &authentication), stopTimeout, s.stopSecure)
-	s.ended = ended
+	stopped, _, err := serving.Serve(genericcontrollermanager.BuildHandlerChain(s.secured, &authorization, &authentication), stopTimeout, s.stop)
+	s.stopped = append(s.stopped, stopped)
 	return err
+}
+
+// end returns when both servers have ended.
+func (s *servers) end() {
+	close(s.stop)
+	for _, stopped := range s.stopped {
+		<-stopped
+	}
 }
 
 // towards sends requests to another API server than the one that their client was created for.
@@ -125,26 +127,3 @@ func towards(apiServer *url.URL) transport.WrapperFunc {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
-
-// debug serves a controller's debug page at the same path as kube-controller-manager.
-func (s *servers) debug(controller string, handler http.Handler) {
-	if s.secured == nil {
-		return
-	}
-	path := "/debug/controllers/" + controller
-	s.secured.UnlistedHandle(path, http.StripPrefix(path, handler))
-	s.secured.UnlistedHandlePrefix(path+"/", http.StripPrefix(path, handler))
-}
-
-// stop returns when both servers have ended.
-func (s *servers) stop() {
-	close(s.stopSecure)
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
-	defer cancel()
-	if err := s.plain.Shutdown(ctx); err != nil {
-		klog.ErrorS(err, "The HTTP server did not end in time")
-	}
-	if s.ended != nil {
-		<-s.ended
-	}
-}

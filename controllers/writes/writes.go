@@ -15,8 +15,6 @@ type Fence interface {
 	// Enter permits one write, for at most the requested time. The write must use the returned context and call leave when it ends. An
 	// error is lease.ErrClosed: it says nothing about the object, only that this process must not write now.
 	Enter(ctx context.Context, atMost time.Duration) (_ context.Context, leave func(), err error)
-	// Holder is this process's identity in the Lease; empty without leader election.
-	Holder() string
 	// Unanswered is for how long the API server may still carry out a write that entered, was sent, and was not answered.
 	Unanswered() time.Duration
 }

@@ -23,7 +23,7 @@ func TestConfig(t *testing.T) {
 		return "--config=" + path
 	}
 	for name, tc := range map[string]struct{ file, want string }{
-		"an unknown key":          {"v: 1\nclusterCIDRs: 10.244.0.0/16\n", "line 2: clusterCIDRs: there is no such flag"},
+		"an unknown key":          {"v: 1\nclusterCIDRs: 10.244.0.0/16\n", "line 2: clusterCIDRs: no flag has this key"},
 		"an unknown feature gate": {"featureGates: {Nothing: true}\n", "unrecognized feature gate: Nothing"},
 		"a wrong type":            {"allocateNodeCIDRs: 10\n", "line 1: allocateNodeCIDRs: invalid argument"},
 		"a wrong value":           {"concurrentNodeCIDRSyncs: 0\n", "--concurrent-node-cidr-syncs must be greater than 0"},

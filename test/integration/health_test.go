@@ -231,7 +231,14 @@ func (c *cluster) deleteCRD(t *testing.T) {
 // saidOnce wants a text in the manager's log exactly once.
 func (c *cluster) saidOnce(t *testing.T, text string) {
 	t.Helper()
-	if n := c.timesSaid(t, text); n != 1 {
+	n := 0
+	_ = eventually(patience, func(context.Context) error { // The log says it when it fails again.
+		if n = c.timesSaid(t, text); n == 0 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	if n != 1 {
 		t.Errorf("the log says %q %d times, want once", text, n)
 	}
 }

@@ -27,14 +27,14 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	os.Exit(cli.Run(manager.NewCommand(
-		manager.Descriptor{Name: "failing", DisabledByDefault: true, New: func(context.Context, manager.Context) (app.Controller, error) {
+		manager.Descriptor{Name: "failing", New: func(context.Context, manager.Context) (app.Controller, error) {
 			return nil, errors.New("no permission")
 		}},
-		manager.Descriptor{Name: "blocking", DisabledByDefault: true, New: func(ctx context.Context, _ manager.Context) (app.Controller, error) {
+		manager.Descriptor{Name: "blocking", New: func(ctx context.Context, _ manager.Context) (app.Controller, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}},
-		manager.Descriptor{Name: "lingering", DisabledByDefault: true, New: newLingering},
+		manager.Descriptor{Name: "lingering", New: newLingering},
 	)))
 }
 

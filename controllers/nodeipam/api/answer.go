@@ -7,8 +7,9 @@ import (
 	"net/http"
 	"strings"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
@@ -20,7 +21,7 @@ var ErrNotKept = errors.New("the API server has stored it, and it does not show"
 // or the API server knows no status of ClusterCIDRs: it gives the same answer.
 var ErrNoStatus = errors.New("there is no such ClusterCIDR, or it has no status")
 
-// ErrStoredOtherwise is the error of a create request after which the stored object differs from the one that was sent.
+// ErrStoredOtherwise is the error of a ClusterCIDR that was created from flags and has other ranges.
 var ErrStoredOtherwise = errors.New("it is not stored as it was sent")
 
 // What an answer to a write proves. Exactly one of these holds: err is nil, Refused, NotSent, Unanswered.
@@ -53,44 +54,16 @@ func RefusedByPolicy(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), FencingPolicy)
 }
 
-// Field numbers of the messages around a resource version: runtime.Unknown, PartialObjectMetadata, ObjectMeta.
-const (
-	fieldRaw             = 2
-	fieldMetadata        = 1
-	fieldResourceVersion = 6
-)
-
-// versionIn returns metadata.resourceVersion of an encoded object, and decodes nothing else: a Node's metadata has managed fields of several
-// kilobytes, and there is such an answer for every allocation. It is empty if there is none.
+// versionIn returns metadata.resourceVersion of an encoded object; empty if there is none.
 func versionIn(object []byte) string {
-	if message, ok := bytes.CutPrefix(object, []byte("k8s\x00")); ok {
-		return string(fieldOf(fieldOf(fieldOf(message, fieldRaw), fieldMetadata), fieldResourceVersion))
-	}
-	var decoded struct {
-		Metadata struct {
-			ResourceVersion string `json:"resourceVersion"`
-		} `json:"metadata"`
-	}
-	_ = json.Unmarshal(object, &decoded) // The write was carried out, whatever a proxy made of the answer.
-	return decoded.Metadata.ResourceVersion
-}
-
-// fieldOf returns the first field of this number that is a string, bytes or a message; nil if there is none.
-func fieldOf(message []byte, number protowire.Number) []byte {
-	for len(message) > 0 {
-		n, t, length := protowire.ConsumeTag(message)
-		if length < 0 {
-			return nil
+	var decoded metav1.PartialObjectMetadata
+	if message, ok := bytes.CutPrefix(object, []byte("k8s\x00")); ok { // protobuf
+		var envelope runtime.Unknown
+		if envelope.Unmarshal(message) != nil || decoded.Unmarshal(envelope.Raw) != nil {
+			return ""
 		}
-		message = message[length:]
-		if n == number && t == protowire.BytesType {
-			value, _ := protowire.ConsumeBytes(message)
-			return value
-		}
-		if length = protowire.ConsumeFieldValue(n, t, message); length < 0 {
-			return nil
-		}
-		message = message[length:]
+	} else {
+		_ = json.Unmarshal(object, &decoded) // The write was carried out, whatever a proxy made of the answer.
 	}
-	return nil
+	return decoded.ResourceVersion
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
 // apiServer answers every request with answer, and returns an API that talks to it.
@@ -24,7 +25,7 @@ func apiServer(t *testing.T, answer http.HandlerFunc) API {
 	server := httptest.NewServer(answer)
 	t.Cleanup(server.Close)
 	config := &rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
-	return New(kubernetes.NewForConfigOrDie(config), versioned.NewForConfigOrDie(config))
+	return API{Kube: kubernetes.NewForConfigOrDie(config), ClusterCIDRs: versioned.NewForConfigOrDie(config), Fence: &lease.Fence{}}
 }
 
 func TestRequests(t *testing.T) {
@@ -96,35 +97,6 @@ func TestResourceVersionOfAnAnswer(t *testing.T) {
 			})
 			if got, err := api.PatchNode(t.Context(), "n", []byte("{}")); got != tc.want || err != nil {
 				t.Errorf("got %q and error %v, want %q", got, err, tc.want)
-			}
-		})
-	}
-}
-
-func TestCreatedClusterCIDR(t *testing.T) {
-	sent := &networkingv1.ClusterCIDR{
-		ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"made": "true"}},
-		Spec:       networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16", PerNodeHostBits: 8},
-	}
-	for name, tc := range map[string]struct {
-		stored    string
-		otherwise bool
-	}{
-		"as sent, with a default": {`{"metadata":{"labels":{"made":"true","more":"x"}},"spec":{"ipv4":"10.0.0.0/16","perNodeHostBits":8,"allocation":"Enabled"}}`, false},
-		"without its label":       {`{"spec":{"ipv4":"10.0.0.0/16","perNodeHostBits":8}}`, true},
-		"with another block size": {`{"metadata":{"labels":{"made":"true"}},"spec":{"ipv4":"10.0.0.0/16","perNodeHostBits":7}}`, true},
-		"with a selector":         {`{"metadata":{"labels":{"made":"true"}},"spec":{"ipv4":"10.0.0.0/16","perNodeHostBits":8,"nodeSelector":{"nodeSelectorTerms":[]}}}`, true},
-		"of another type":         {`{"metadata":{"labels":{"made":"true"}},"spec":{"ipv4":["10.0.0.0/16"],"perNodeHostBits":8}}`, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			api := apiServer(t, func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Content-Type", "application/json")
-				w.WriteHeader(http.StatusCreated)
-				_, _ = w.Write([]byte(tc.stored))
-			})
-			err := api.CreateClusterCIDR(t.Context(), sent)
-			if errors.Is(err, ErrStoredOtherwise) != tc.otherwise || (err != nil) != tc.otherwise {
-				t.Errorf("got error %v", err)
 			}
 		})
 	}

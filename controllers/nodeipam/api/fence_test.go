@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/lease"
 )
@@ -33,57 +36,55 @@ func (g *gate) Enter(ctx context.Context, atMost time.Duration) (context.Context
 
 var _ Fence = &lease.Fence{}
 
-// server answers every write with err, and notes how many writes were inside of the gate when the last one arrived, and its time limit.
+// server is the transport to an API server that answers every request like that. It notes how many writes were inside of the gate when the
+// last one arrived, and its time limit.
 type server struct {
-	API
 	gate    *gate
-	err     error
+	code    int // 0: no answer
 	inside  int
 	timeout time.Duration
 }
 
-func (s *server) arrived(ctx context.Context) error {
+func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.inside = s.gate.inside
-	if deadline, ok := ctx.Deadline(); ok {
+	if deadline, ok := r.Context().Deadline(); ok {
 		s.timeout = time.Until(deadline)
 	}
-	return s.err
+	if s.code == 0 {
+		return nil, io.ErrUnexpectedEOF
+	}
+	status := fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d}`, s.code)
+	return &http.Response{StatusCode: s.code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(status)), Request: r}, nil
 }
-
-func (s *server) CreateClusterCIDR(ctx context.Context, _ *networkingv1.ClusterCIDR) error {
-	return s.arrived(ctx)
-}
-func (s *server) PatchClusterCIDR(ctx context.Context, _ string, _ []byte) error {
-	return s.arrived(ctx)
-}
-func (s *server) ApplyStatus(ctx context.Context, _ string, _ []byte) error { return s.arrived(ctx) }
 
 // A deposed leader must not be able to send anything that an invariant depends on. A write without an answer may still be carried out, so it
 // keeps a leader that ends from giving up the lease.
 func TestWritesPassTheFence(t *testing.T) {
-	for name, write := range map[string]func(context.Context, Fenced) error{
-		"a ClusterCIDR of the flags": func(ctx context.Context, f Fenced) error { return f.CreateClusterCIDR(ctx, nil) },
-		"a finalizer":                func(ctx context.Context, f Fenced) error { return f.PatchClusterCIDR(ctx, "a", nil) },
-		"a status":                   func(ctx context.Context, f Fenced) error { return f.ApplyStatus(ctx, "a", nil) },
+	for name, write := range map[string]func(context.Context, API) error{
+		"a ClusterCIDR of the flags": func(ctx context.Context, a API) error { return a.CreateClusterCIDR(ctx, &networkingv1.ClusterCIDR{}) },
+		"a finalizer":                func(ctx context.Context, a API) error { return a.PatchClusterCIDR(ctx, "a", []byte("{}")) },
+		"a status":                   func(ctx context.Context, a API) error { return a.ApplyStatus(ctx, "a", []byte("{}")) },
 	} {
 		for answer, tc := range map[string]struct {
-			err  error
+			code int
 			stay int // inside of the fence when the write has returned
 		}{
-			"carried out":   {nil, 0},
-			"refused":       {apierrors.NewForbidden(schema.GroupResource{}, "n", nil), 0},
-			"not looked at": {apierrors.NewTooManyRequests("later", 1), 0},
-			"no answer":     {context.DeadlineExceeded, 1},
+			"carried out":   {http.StatusOK, 0},
+			"refused":       {http.StatusForbidden, 0},
+			"not looked at": {http.StatusTooManyRequests, 0},
+			"no answer":     {0, 1},
 		} {
 			t.Run(name+", "+answer, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					g := &gate{opens: time.Now().Add(time.Minute)}
-					s := &server{gate: g, err: tc.err}
-					if err := write(t.Context(), Fenced{API: s, Fence: g}); !errors.Is(err, tc.err) {
-						t.Errorf("got error %v, want %v", err, tc.err)
+					s := &server{gate: g, code: tc.code}
+					client := versioned.NewForConfigOrDie(&rest.Config{Host: "http://api.test", Transport: s, QPS: -1})
+					err := write(t.Context(), API{ClusterCIDRs: client, Fence: g})
+					if (err == nil) != (tc.code == http.StatusOK) {
+						t.Errorf("got error %v", err)
 					}
 					if s.inside != 1 || s.timeout <= 0 || g.inside != tc.stay {
-						t.Errorf("%d writes were inside with %v left, and %d are when it has returned, want %d", s.inside, s.timeout, g.inside, tc.stay)
+						t.Errorf("%d writes were inside with %v left, and %d are when it has returned (%v), want %d", s.inside, s.timeout, g.inside, err, tc.stay)
 					}
 				})
 			})
@@ -95,7 +96,7 @@ func TestPermit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		g := &gate{opens: began.Add(7 * time.Second)}
-		f := Fenced{Fence: g, Limiter: flowcontrol.NewTokenBucketRateLimiter(0.1, 1)}
+		f := API{Fence: g, Limiter: flowcontrol.NewTokenBucketRateLimiter(0.1, 1)}
 		process, end := context.WithCancel(t.Context())
 
 		write, leave, err := f.Permit(process)
@@ -127,7 +128,7 @@ func TestFenceThatStaysClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		process, end := context.WithTimeout(t.Context(), time.Hour)
 		defer end()
-		f := Fenced{Fence: &gate{opens: time.Now().Add(24 * time.Hour)}}
+		f := API{Fence: &gate{opens: time.Now().Add(24 * time.Hour)}}
 		if err := f.PatchClusterCIDR(process, "a", nil); !errors.Is(err, lease.ErrClosed) || !NotSent(err) {
 			t.Errorf("got error %v", err)
 		}

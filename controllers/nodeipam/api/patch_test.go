@@ -29,21 +29,21 @@ func TestPatches(t *testing.T) {
 		want string
 	}{
 		"IPv4 first": {PodCIDRsPatch("uid-n1", "a", PodCIDRs(blocks, ipam.IPv4), "me"),
-			`{"metadata":{"uid":"uid-n1","annotations":{"networking.x-k8s.io/cluster-cidr":"a","networking.x-k8s.io/lease-holder":"me"}},"spec":{"podCIDR":"10.0.0.0/24","podCIDRs":["10.0.0.0/24","fd00::/64"]}}`},
+			`{"metadata":{"annotations":{"networking.x-k8s.io/cluster-cidr":"a","networking.x-k8s.io/lease-holder":"me"},"uid":"uid-n1"},"spec":{"podCIDR":"10.0.0.0/24","podCIDRs":["10.0.0.0/24","fd00::/64"]}}`},
 		"IPv6 first": {PodCIDRsPatch("uid-n1", "a", PodCIDRs(blocks, ipam.IPv6), "me"),
-			`{"metadata":{"uid":"uid-n1","annotations":{"networking.x-k8s.io/cluster-cidr":"a","networking.x-k8s.io/lease-holder":"me"}},"spec":{"podCIDR":"fd00::/64","podCIDRs":["fd00::/64","10.0.0.0/24"]}}`},
+			`{"metadata":{"annotations":{"networking.x-k8s.io/cluster-cidr":"a","networking.x-k8s.io/lease-holder":"me"},"uid":"uid-n1"},"spec":{"podCIDR":"fd00::/64","podCIDRs":["fd00::/64","10.0.0.0/24"]}}`},
 		"only our finalizer goes": {FinalizersPatch(cc("one", networkingv1.Finalizer, "two"), false),
-			`{"metadata":{"uid":"uid-a","resourceVersion":"7","finalizers":["one","two"]}}`},
+			`{"metadata":{"finalizers":["one","two"],"resourceVersion":"7","uid":"uid-a"}}`},
 		"the last finalizer goes, too": {FinalizersPatch(cc(networkingv1.Finalizer), false),
-			`{"metadata":{"uid":"uid-a","resourceVersion":"7","finalizers":[]}}`},
+			`{"metadata":{"finalizers":[],"resourceVersion":"7","uid":"uid-a"}}`},
 		"our finalizer comes, once": {FinalizersPatch(cc("one", networkingv1.Finalizer), true),
-			`{"metadata":{"uid":"uid-a","resourceVersion":"7","finalizers":["one","networking.x-k8s.io/cluster-cidr-finalizer"]}}`},
+			`{"metadata":{"finalizers":["one","networking.x-k8s.io/cluster-cidr-finalizer"],"resourceVersion":"7","uid":"uid-a"}}`},
 		"the controller disables": {AllocationPatch(cc(), networkingv1.AllocationDisabled),
 			`{"metadata":{"annotations":{"networking.x-k8s.io/superseded":"true"},"resourceVersion":"7","uid":"uid-a"},"spec":{"allocation":"Disabled"}}`},
 		"and enables again": {AllocationPatch(cc(), networkingv1.AllocationEnabled),
 			`{"metadata":{"annotations":{"networking.x-k8s.io/superseded":null},"resourceVersion":"7","uid":"uid-a"},"spec":{"allocation":"Enabled"}}`},
 		"a status": {StatusPatch(cc(), status),
-			`{"kind":"ClusterCIDR","apiVersion":"networking.x-k8s.io/v1","metadata":{"name":"a","uid":"uid-a"},"status":{` +
+			`{"apiVersion":"networking.x-k8s.io/v1","kind":"ClusterCIDR","metadata":{"name":"a","uid":"uid-a"},"status":{` +
 				`"conditions":[{"type":"Ready","status":"True","observedGeneration":2,"lastTransitionTime":"1970-01-01T00:00:00Z","reason":"Available","message":""}],` +
 				`"ipv4":{"cidr":"10.0.0.0/16","blockPrefixLength":24,"total":256,"allocated":0,"unavailable":0,"free":256}}}`},
 	} {

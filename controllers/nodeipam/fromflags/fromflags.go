@@ -2,6 +2,7 @@
 package fromflags
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -14,11 +15,13 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
 )
 
-// kube-controller-manager's default prefix lengths of Nodes' blocks.
-const (
-	defaultMaskSizeIPv4 = 24
-	defaultMaskSizeIPv6 = 64
-)
+// defaultMaskOf is kube-controller-manager's default prefix length of Nodes' blocks.
+func defaultMaskOf(family ipam.Family) int32 {
+	if family == ipam.IPv4 {
+		return 24
+	}
+	return 64
+}
 
 // Flags are the in-tree allocator's flags. They stand for one ClusterCIDR without a selector. Names, defaults and rules are those of
 // kube-controller-manager, but for what checkMasks says.
@@ -40,44 +43,39 @@ func (f Flags) Spec() (*networkingv1.ClusterCIDRSpec, error) {
 	if err != nil {
 		return nil, err
 	}
-	masks, err := f.masks(ranges)
-	if err != nil {
+	if err := f.checkMasks(ranges); err != nil {
 		return nil, err
 	}
 	spec := &networkingv1.ClusterCIDRSpec{}
-	hostBits := map[ipam.Family]int32{}
-	for i, prefix := range ranges {
-		family := ipam.FamilyOf(prefix)
-		bits := family.Bits() - masks[i]
-		if prefix.Overlaps(pool.Mapped) && masks[i] > 0 {
-			return nil, fmt.Errorf("--cluster-cidr %v contains %s: use a range without them", prefix, pool.WhatMapped)
-		}
-		if masks[i] < prefix.Bits() || bits < 0 {
-			return nil, fmt.Errorf("Nodes cannot get /%d blocks of --cluster-cidr %v: use a %s from %d to %d, or a wider range",
-				masks[i], prefix, f.maskFlag(family, len(ranges)), prefix.Bits(), family.Bits())
-		}
-		hostBits[family] = int32(bits)
-		if family == ipam.IPv4 {
-			spec.IPv4 = prefix.String()
-		} else {
-			spec.IPv6 = prefix.String()
+	for _, prefix := range ranges {
+		bits, err := f.hostBits(prefix, len(ranges))
+		switch {
+		case err != nil:
+			return nil, err
+		case ipam.FamilyOf(prefix) == ipam.IPv4:
+			spec.IPv4, spec.PerNodeHostBits = prefix.String(), bits
+		default:
+			spec.IPv6, spec.IPv6PerNodeHostBits = prefix.String(), &bits
 		}
 	}
-	setHostBits(spec, hostBits)
+	if bits6 := spec.IPv6PerNodeHostBits; bits6 != nil && (spec.IPv4 == "" || *bits6 == spec.PerNodeHostBits) { // one number for all
+		spec.PerNodeHostBits, spec.IPv6PerNodeHostBits = *bits6, nil
+	}
 	return spec, nil
 }
 
-// setHostBits sets the block sizes; a single number if both families have the same.
-func setHostBits(spec *networkingv1.ClusterCIDRSpec, hostBits map[ipam.Family]int32) {
-	bits4, dual := hostBits[ipam.IPv4]
-	bits6, six := hostBits[ipam.IPv6]
-	spec.PerNodeHostBits = bits4
-	switch {
-	case !dual:
-		spec.PerNodeHostBits = bits6
-	case six && bits6 != bits4:
-		spec.IPv6PerNodeHostBits = &bits6
+// hostBits returns the block size of one of so many ranges.
+func (f Flags) hostBits(prefix netip.Prefix, ranges int) (int32, error) {
+	family := ipam.FamilyOf(prefix)
+	mask := int(cmp.Or(f.maskOf(family), f.NodeMaskSize, defaultMaskOf(family)))
+	if prefix.Overlaps(pool.Mapped) && mask > 0 {
+		return 0, fmt.Errorf("--cluster-cidr %v contains %s: use a range without them", prefix, pool.WhatMapped)
 	}
+	if mask < prefix.Bits() || mask > family.Bits() {
+		return 0, fmt.Errorf("Nodes cannot get /%d blocks of --cluster-cidr %v: use a %s from %d to %d, or a wider range",
+			mask, prefix, f.maskFlag(family, ranges), prefix.Bits(), family.Bits())
+	}
+	return int32(family.Bits() - mask), nil
 }
 
 // ParseCIDRs parses a flag that takes one CIDR, or two of different families, like the flags of kube-controller-manager.
@@ -149,27 +147,6 @@ func (f Flags) checkMasks(ranges []netip.Prefix) error {
 		return fmt.Errorf("--node-cidr-mask-size-%s is set, but --cluster-cidr has no %v range: remove it", strings.ToLower(other.String()), other)
 	}
 	return nil
-}
-
-// masks returns the block length of each range.
-func (f Flags) masks(ranges []netip.Prefix) ([]int, error) {
-	if err := f.checkMasks(ranges); err != nil {
-		return nil, err
-	}
-	masks := make([]int, len(ranges))
-	for i, prefix := range ranges {
-		family := ipam.FamilyOf(prefix)
-		fallback := int32(defaultMaskSizeIPv4)
-		if family == ipam.IPv6 {
-			fallback = defaultMaskSizeIPv6
-		}
-		for _, size := range []int32{fallback, f.NodeMaskSize, f.maskOf(family)} {
-			if size != 0 {
-				masks[i] = int(size)
-			}
-		}
-	}
-	return masks, nil
 }
 
 // Validate returns what is wrong with the values. It is for programs in which only this controller depends on them.

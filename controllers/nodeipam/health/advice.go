@@ -18,33 +18,35 @@ import (
 // What to do if something is not installed. The chart has its own CRD, role and bindings. In a cluster that uses the chart, manifests/rbac
 // would bind a ServiceAccount that does not exist.
 const (
-	ApplyCRD  = "apply manifests/crds, or run helm upgrade if the Helm chart is used"
-	ApplyRBAC = "apply manifests/rbac, or run helm upgrade if the Helm chart is used"
+	applyCRD  = "apply manifests/crds, or run helm upgrade if the Helm chart is used"
+	applyRBAC = "apply manifests/rbac, or run helm upgrade if the Helm chart is used"
 )
 
-// CRDMissing is reported by the start, the watch and writes.
-const CRDMissing = "the CustomResourceDefinition of ClusterCIDR is not installed: " + ApplyCRD
+// crdMissing is reported by the start, the watch and writes.
+const crdMissing = "the CustomResourceDefinition of ClusterCIDR is not installed: " + applyCRD
 
-// CRDOfAnotherVersion is reported if the API server does not know fields of a ClusterCIDR that the controller writes. Then it hides such
+// crdOfAnotherVersion is reported if the API server does not know fields of a ClusterCIDR that the controller writes. Then it hides such
 // fields of the spec, too: for example, blocks that a ClusterCIDR excludes may be allocated.
-const CRDOfAnotherVersion = "the CustomResourceDefinition of ClusterCIDR is of another version, and fields of ClusterCIDRs may be hidden: " + ApplyCRD
+const crdOfAnotherVersion = "the CustomResourceDefinition of ClusterCIDR is of another version, and fields of ClusterCIDRs may be hidden: " + applyCRD
 
 // notTheLeader is what to do if the fencing policy refuses a write. Its answer names the Lease that it looks at.
 const notTheLeader = "the API server takes another process for the leader: this passes if the Lease has just changed hands. " +
 	"Otherwise compare the Lease that the answer names with that of this process. If they differ, correct paramRef in the policy's binding (manifests/fencing), or turn leader election on. " +
 	"If they are the same, kube-apiserver does not read the Lease any more: apply manifests/fencing/keep-leases.yaml, and restart each kube-apiserver"
 
-// ReadProblem says why objects of a kind cannot be read, and what to do about it. kind is plural, such as Nodes.
+// ReadProblem says why objects of a kind cannot be read, and what to do about it. kind is plural, such as Nodes. Only the resource of
+// ClusterCIDRs is not the API server's own.
 func ReadProblem(kind string, err error) Problem {
-	if kind == ClusterCIDRs {
-		return clusterCIDRProblem(err)
-	}
 	var short *cache.VeryShortWatchError
-	switch {
-	case apierrors.IsNotFound(err):
+	switch missing := apierrors.IsNotFound(err); {
+	case missing && kind == "ClusterCIDRs":
+		return Problem{What: crdMissing}
+	case missing:
 		return Problem{"the API server does not have them: see whether its --runtime-config turns them off, or whether an older API server answers, too", err}
+	case apierrors.IsForbidden(err) && kind == "ClusterCIDRs":
+		return Problem{"the controller may not read ClusterCIDRs: " + applyRBAC, err}
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		return Problem{"the API server does not let this process watch them: " + ApplyRBAC, err}
+		return Problem{"the API server does not let this process watch them: " + applyRBAC, err}
 	case apierrors.IsTooManyRequests(err):
 		return Problem{turnedAway, err}
 	case errors.As(err, &short), errors.Is(err, io.ErrUnexpectedEOF):
@@ -56,57 +58,42 @@ func ReadProblem(kind string, err error) Problem {
 	}
 }
 
-// ClusterCIDRs is the kind whose resource may be missing.
-const ClusterCIDRs = "ClusterCIDRs"
-
-func clusterCIDRProblem(err error) Problem {
-	switch {
-	case apierrors.IsNotFound(err):
-		return Problem{What: CRDMissing}
-	case apierrors.IsForbidden(err):
-		return Problem{"the controller may not read ClusterCIDRs: " + ApplyRBAC, err}
-	default:
-		return Problem{"ClusterCIDRs cannot be read: look at the API server's log and load, at etcd, and at proxies between this process and the API server", err}
-	}
-}
-
-// WriteProblem says why a write failed and what to do about it, and whether that lasts until somebody changes something. It returns the
-// zero value if no request was sent. An admission webhook or policy can answer with any code; its message is in the error.
-func WriteProblem(err error) (p Problem, lasts bool) {
+// WriteProblem says why a write failed and what to do about it. It returns the zero value if no request was sent. An admission webhook or
+// policy can answer with any code; its message is in the error.
+func WriteProblem(err error) Problem {
 	var pause writes.Later
-	if errors.As(err, new(writes.Pending)) || writes.NotItsTurn(err) || errors.As(err, &pause) && !answered(err) {
-		return Problem{}, false
+	if writes.NotItsTurn(err) || errors.As(err, &pause) && !answered(err) {
+		return Problem{}
 	}
 	for _, c := range causes {
 		if c.is(err) {
-			return Problem{c.what, err}, c.lasts
+			return Problem{c.what, err}
 		}
 	}
-	return Problem{"the API server does not answer in time: look at the network, at its load, at etcd and at admission webhooks", err}, false
+	return Problem{"the API server does not answer in time: look at the network, at its load, at etcd and at admission webhooks", err}
 }
 
 // causes are why a write fails. The first one that fits an error is its cause.
 var causes = []struct {
-	is    func(error) bool
-	what  string
-	lasts bool // retrying does not help until somebody changes something
+	is   func(error) bool
+	what string
 }{
-	{causedBy(api.ErrStoredOtherwise), "the ClusterCIDR of the flags is stored with other ranges or labels than it was sent with: if the CRD is not ours, " + ApplyCRD + "; else look for a mutating webhook or policy that changes it. " +
-		"Then delete that ClusterCIDR, and it is made again", true},
-	{causedBy(api.ErrNotKept), "the API server stores what is written, and it is not there: look for a mutating webhook or policy, or another process with other flags, that takes it away; or the watch is late", true},
-	{resourceMissing, CRDMissing, true},
-	{crdTerminating, "the CustomResourceDefinition of ClusterCIDR is being deleted, which goes on until the last ClusterCIDR is gone: then " + ApplyCRD + ", and apply the ClusterCIDRs again", true},
-	{api.RefusedByPolicy, notTheLeader, true},
-	{says("admission webhook", "calling webhook", "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy", "exceeded quota"), "an admission webhook or policy does not let it pass: repair, change or delete the one that the answer names", false},
-	{causedBy(api.ErrNoStatus), CRDOfAnotherVersion, false}, // The ClusterCIDR may be gone.
-	{says("field not declared in schema"), CRDOfAnotherVersion, false},
-	{apierrors.IsForbidden, "the API server forbids it: " + ApplyRBAC, true},
-	{apierrors.IsUnauthorized, "the API server does not know this process: renew its credentials", false},
-	{apierrors.IsTooManyRequests, turnedAway, false},
-	{either(apierrors.IsNotFound, apierrors.IsConflict), "the API server answers as if the object were gone or another one: if the object is there, see which admission webhook or policy answers so", false},
-	{annotationsTooLong, "its annotations leave no room for the two that the controller adds: shorten or remove some, all together may have 256 KiB", true},
-	{either(apierrors.IsInvalid, apierrors.IsBadRequest), "the API server takes it for invalid: see whether another process has written the object, or an admission webhook or policy refuses it", false},
-	{failed, "the API server fails: look at its log, at etcd and at admission webhooks", false},
+	{causedBy(api.ErrStoredOtherwise), "the ClusterCIDR of the flags is stored with other ranges than it was sent with: if the CRD is not ours, " + applyCRD + "; else look for a mutating webhook or policy that changes it. " +
+		"Then delete that ClusterCIDR, and it is made again"},
+	{causedBy(api.ErrNotKept), "the API server stores what is written, and it is not there: look for a mutating webhook or policy, or another process with other flags, that takes it away; or the watch is late"},
+	{resourceMissing, crdMissing},
+	{crdTerminating, "the CustomResourceDefinition of ClusterCIDR is being deleted, which goes on until the last ClusterCIDR is gone: then " + applyCRD + ", and apply the ClusterCIDRs again"},
+	{api.RefusedByPolicy, notTheLeader},
+	{says("admission webhook", "calling webhook", "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy", "exceeded quota"), "an admission webhook or policy does not let it pass: repair, change or delete the one that the answer names"},
+	{causedBy(api.ErrNoStatus), crdOfAnotherVersion}, // The ClusterCIDR may be gone.
+	{says("field not declared in schema"), crdOfAnotherVersion},
+	{apierrors.IsForbidden, "the API server forbids it: " + applyRBAC},
+	{apierrors.IsUnauthorized, "the API server does not know this process: renew its credentials"},
+	{apierrors.IsTooManyRequests, turnedAway},
+	{either(apierrors.IsNotFound, apierrors.IsConflict), "the API server answers as if the object were gone or another one: if the object is there, see which admission webhook or policy answers so"},
+	{annotationsTooLong, "its annotations leave no room for the two that the controller adds: shorten or remove some, all together may have 256 KiB"},
+	{either(apierrors.IsInvalid, apierrors.IsBadRequest), "the API server takes it for invalid: see whether another process has written the object, or an admission webhook or policy refuses it"},
+	{failed, "the API server fails: look at its log, at etcd and at admission webhooks"},
 }
 
 const turnedAway = "the API server turns requests away: see whether it is overloaded, and its priority and fairness rules"

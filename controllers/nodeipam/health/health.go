@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/multicidr/controller-manager/controllers/text"
 )
 
@@ -18,15 +20,13 @@ import (
 type Health struct {
 	Now     func() time.Time // nil: time.Now
 	Watches *Watches         // nil: watches are not looked at
-	Deposed func() error     // returns an error once this process knows that it is no longer the leader; nil: it always is
 
 	mu sync.Mutex
 	// waitsFor is what the start waits for before allocation begins; the zero value once it has begun.
 	waitsFor Problem
-	// failures are the failing writes, by kind and object name.
-	failures map[Kind]map[string]*failure
-	// written counts the writes that succeeded.
-	written map[Kind]int
+	// failing are the failing writes, by kind and object name, and logged is what was news about them, by Problem.What.
+	failing map[Kind]map[string]*failure
+	logged  map[Kind]sets.Set[string]
 }
 
 // Problem is what is wrong and what to do about it. Two problems with equal What are the same problem, even if Err differs: an error can
@@ -57,11 +57,6 @@ func (h *Health) Check(*http.Request) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var problems []string
-	if h.Deposed != nil {
-		if err := h.Deposed(); err != nil {
-			problems = append(problems, fmt.Sprintf("no Node gets podCIDRs from this process: %v, which it does by itself. See who holds the Lease, and that this process runs this controller", err))
-		}
-	}
 	if h.waitsFor.What != "" {
 		problems = append(problems, fmt.Sprintf("not serving Nodes yet; waiting for %v", h.waitsFor))
 	}

@@ -154,9 +154,8 @@ func TestReadProblem(t *testing.T) {
 		err  error
 		want string
 	}{
-		"no CRD":                   {ClusterCIDRs, apierrors.NewNotFound(nodes, ""), CRDMissing},
-		"no permission for it":     {ClusterCIDRs, apierrors.NewForbidden(nodes, "", nil), "the controller may not read ClusterCIDRs: apply manifests/rbac"},
-		"ClusterCIDRs":             {ClusterCIDRs, errors.New("reset"), "ClusterCIDRs cannot be read"},
+		"no CRD":                   {"ClusterCIDRs", apierrors.NewNotFound(nodes, ""), crdMissing},
+		"no permission for it":     {"ClusterCIDRs", apierrors.NewForbidden(nodes, "", nil), "the controller may not read ClusterCIDRs: apply manifests/rbac"},
 		"no ServiceCIDRs":          {"ServiceCIDRs", apierrors.NewNotFound(nodes, ""), "--runtime-config"},
 		"overload":                 {"Nodes", apierrors.NewTooManyRequests("busy", 1), "overloaded"},
 		"a proxy":                  {"Nodes", apierrors.NewGenericServerResponse(http.StatusBadGateway, "GET", nodes, "", "<html>", 0, true), "or a proxy before it"},

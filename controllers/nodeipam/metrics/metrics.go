@@ -29,7 +29,7 @@ import (
 // Prefix is the prefix of all names.
 const Prefix = "node_ipam_controller_"
 
-// Source is the view of a controller for metrics. The zero value is a controller that is not built yet, and so is not ready.
+// Source is the view of a controller for metrics. The zero value is a controller that is not built yet, and so is not ready. Others have all.
 type Source struct {
 	// Ready reports whether the controller can do all of its work.
 	Ready func() bool
@@ -202,20 +202,17 @@ func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
 	gauge := func(d *metrics.Desc, value float64, labels ...string) {
 		ch <- metrics.NewLazyConstMetric(d, metrics.GaugeValue, value, labels...)
 	}
+	if of.Ready == nil {
+		gauge(readyDesc, 0)
+		return
+	}
 	ready := 0.0
-	if of.Ready != nil && of.Ready() {
+	if of.Ready() {
 		ready = 1
 	}
 	gauge(readyDesc, ready)
 	for _, kind := range health.Kinds {
-		failing := 0
-		if of.Failing != nil {
-			failing = of.Failing(kind)
-		}
-		gauge(failingDesc, float64(failing), string(kind))
-	}
-	if of.Figures == nil {
-		return
+		gauge(failingDesc, float64(of.Failing(kind)), string(kind))
 	}
 	if f, ok := of.Figures(); ok {
 		collect(f, gauge)

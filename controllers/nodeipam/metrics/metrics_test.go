@@ -114,7 +114,7 @@ func TestWhichSourceIsShown(t *testing.T) {
 	if got := ready(); got != "ready 0" || scraped(t, "waiting_") != "" {
 		t.Errorf("before it is built: %q", got)
 	}
-	hide := Show(Source{Ready: is(true), Figures: func() (Figures, bool) { return Figures{}, false }})
+	hide := Show(Source{Ready: is(true), Failing: func(health.Kind) int { return 0 }, Figures: func() (Figures, bool) { return Figures{}, false }})
 	hideUnbuilt()
 	if got := ready(); got != "ready 1" || scraped(t, "waiting_") != "" {
 		t.Errorf("before it has read everything: %q", got)

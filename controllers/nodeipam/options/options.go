@@ -45,6 +45,15 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 			"Until then the API server may carry out the last request of that allocator, so this must not be less than the --request-timeout of kube-apiserver. 0 means no wait.")
 }
 
+// AddRangeFlags adds the flags of the in-tree allocator that say more about --cluster-cidr, for programs that do not have them.
+func AddRangeFlags(fs *pflag.FlagSet, f *fromflags.Flags) {
+	fs.Int32Var(&f.NodeMaskSize, "node-cidr-mask-size", f.NodeMaskSize, "Mask size of a Node's block of --cluster-cidr, if that has one family. 0: 24 for IPv4, 64 for IPv6.")
+	fs.Int32Var(&f.NodeMaskSizeIPv4, "node-cidr-mask-size-ipv4", f.NodeMaskSizeIPv4, "Mask size of a Node's IPv4 block of --cluster-cidr. 0: 24.")
+	fs.Int32Var(&f.NodeMaskSizeIPv6, "node-cidr-mask-size-ipv6", f.NodeMaskSizeIPv6, "Mask size of a Node's IPv6 block of --cluster-cidr. 0: 64.")
+	fs.StringVar(&f.ServiceRange, "service-cluster-ip-range", f.ServiceRange,
+		"CIDR, or one CIDR of each family, separated by a comma. The controller allocates nothing from it, nor from the CIDRs of ServiceCIDR objects. Needed if the API server has no ServiceCIDRs.")
+}
+
 // Validate returns what is wrong with the values.
 func (o *Options) Validate() []error {
 	var errs []error
