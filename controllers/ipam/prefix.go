@@ -90,19 +90,9 @@ func pow2(n int) uint64 {
 	return 1 << n
 }
 
-// next returns the address after the last address of p. ok is false if p ends at the end of the address space.
-func next(p netip.Prefix) (a netip.Addr, ok bool) {
-	f := FamilyOf(p)
-	a = keyOf(p.Addr()).last(uint8(p.Bits())).addr(f).Next()
-	return a, a.IsValid()
-}
-
-// wider returns the wider one of two prefixes that overlap.
-func wider(a, b netip.Prefix) netip.Prefix {
-	if b.Bits() < a.Bits() {
-		return b
-	}
-	return a
+// After returns the address behind p; it is not valid if p ends at the end of the address space.
+func After(p netip.Prefix) netip.Addr {
+	return keyOf(p.Addr()).last(uint8(p.Bits())).addr(FamilyOf(p)).Next()
 }
 
 func add(a, b uint64) uint64 {

@@ -6,13 +6,11 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	networkinginformers "k8s.io/client-go/informers/networking/v1"
 	"k8s.io/client-go/kubernetes"
@@ -90,10 +88,6 @@ type Controller struct {
 	state *allocator.State
 	// clusterCIDRs are the objects as last shown, by name.
 	clusterCIDRs map[string]*clusterCIDR
-	// serves is whether everything that existed at the start is known.
-	serves atomic.Bool
-	// firstSeen is when the Nodes without podCIDRs were first seen, by UID, for a metric.
-	firstSeen map[types.UID]time.Time
 }
 
 // clusterCIDR is a ClusterCIDR as last shown.
@@ -115,7 +109,6 @@ func New(cfg Config) (*Controller, error) {
 		clusterCIDRQueue: queues.New[string]("multi_cidr_node_ipam_clustercidrs", queues.RetryMax),
 		state:            allocator.New(),
 		clusterCIDRs:     map[string]*clusterCIDR{},
-		firstSeen:        map[types.UID]time.Time{},
 		events:           newEvents(cfg.Client),
 	}
 	if c.identity == "" {
@@ -168,9 +161,7 @@ func (c *Controller) Run(ctx context.Context) {
 	defer c.clusterCIDRQueue.ShutDown()
 	defer c.events.start()()
 
-	stopHearing, ok := c.start(ctx)
-	defer stopHearing()
-	if !ok {
+	if !c.start(ctx) {
 		return
 	}
 	work := func(workers int, queue queues.Queue[string], sync func(context.Context, string) error) {
@@ -204,6 +195,16 @@ func (c *Controller) with(f func(*allocator.State)) {
 			c.clusterCIDRQueue.AddAfter(name, statusInterval-now.Sub(known.looked))
 		}
 	}
+}
+
+// whenStarted runs f on the state, exclusively, if it knows everything that existed at the start, and reports whether it does.
+func (c *Controller) whenStarted(f func(*allocator.State)) (started bool) {
+	c.with(func(s *allocator.State) {
+		if started = s.Started(); started {
+			f(s)
+		}
+	})
+	return started
 }
 
 // note notes whether an object can be written. Usually all fail for the same reason, so only the first failure is logged, and each object gets
@@ -240,11 +241,6 @@ func (c *Controller) DebuggingHandler() http.Handler {
 			nodes, _ := c.Nodes.Lister().List(labels.Everything()) // It fails only for a selector that cannot be parsed.
 			return nodes
 		},
-		With: func(f func(*allocator.State)) bool {
-			if c.serves.Load() {
-				c.with(f)
-			}
-			return c.serves.Load()
-		},
+		With: c.whenStarted,
 	})
 }

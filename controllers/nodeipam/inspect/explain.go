@@ -92,7 +92,6 @@ func (c *Cluster) create(name string, labels map[string]string) *v1.Node {
 func (c *Cluster) explain(node *v1.Node) Explanation {
 	e := Explanation{NodeStatus: c.node(node), Labels: node.Labels, Candidates: []Candidate{}, Others: []Other{}}
 	if e.State == Allocated {
-		e.ClusterCIDRs = c.belongsTo(node)
 		e.Named = slices.Equal(e.ClusterCIDRs, []string{node.Annotations[networkingv1.AnnotationClusterCIDR]})
 		e.Writer = node.Annotations[networkingv1.AnnotationLeaseHolder]
 	}
@@ -105,12 +104,12 @@ func (c *Cluster) explain(node *v1.Node) Explanation {
 	}
 	selects := map[string]bool{}
 	var last *pool.Pool
-	for p := range c.candidates(node) {
+	for p := range c.state.Candidates(node) {
 		selects[p.Name] = true
 		e.Candidates = append(e.Candidates, c.candidate(node, p, last, &e))
 		last = p
 	}
-	for _, p := range c.pools() {
+	for _, p := range c.state.Pools() {
 		if !selects[p.Name] {
 			e.Others = append(e.Others, Other{p.Name, p.Mismatch(node)})
 		}
@@ -125,7 +124,7 @@ func (c *Cluster) candidate(node *v1.Node, p, last *pool.Pool, e *Explanation) C
 		found.After = difference(last.For(node), p.For(node))
 	}
 	chosen := slices.Contains(e.ClusterCIDRs, p.Name)
-	refusal := c.refusal(p)
+	refusal := c.state.Refusal(p)
 	before := slices.ContainsFunc(e.Candidates, func(o Candidate) bool { return o.Outcome == Chosen })
 	switch {
 	case chosen && e.State == Allocated:
@@ -144,7 +143,7 @@ func (c *Cluster) candidate(node *v1.Node, p, last *pool.Pool, e *Explanation) C
 
 // difference says why b comes after a.
 func difference(a, b ipam.Candidate) string {
-	switch ipam.Deciding(a, b) {
+	switch _, by := ipam.Order(a, b); by {
 	case ipam.ByPriority:
 		return fmt.Sprintf("lower priority: %d after %d", b.Priority, a.Priority)
 	case ipam.BySelective:

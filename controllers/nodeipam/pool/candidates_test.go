@@ -146,9 +146,15 @@ func drawSelector(d *rand.Rand) *v1.NodeSelector {
 // A selector that is too large to be listed under its labels selects the same Nodes.
 func TestLargeSelectors(t *testing.T) {
 	const n = 3000
+	one, many := In("a"), &v1.NodeSelector{}
+	for i := range n {
+		value := fmt.Sprintf("%x", i)
+		one.Values = append(one.Values, value)
+		many.NodeSelectorTerms = append(many.NodeSelectorTerms, AllOf(In("a", value)))
+	}
 	for name, selector := range map[string]*v1.NodeSelector{
-		"one requirement": OneRequirement(n, v1.NodeSelectorOpIn),
-		"terms":           SmallTerms(n, v1.NodeSelectorOpIn),
+		"one requirement": AnyOf(AllOf(one)),
+		"terms":           many,
 	} {
 		var c pool.Candidates
 		c.Add(pool.Compile(ClusterCIDR("large", Spec4("10.0.0.0/8", 8, selector)), nil))

@@ -24,20 +24,18 @@ type term struct {
 }
 
 // addSelector compiles the nodeSelector, or takes it from an earlier pool of the same object and generation: compiling 1.5 MB takes a second.
-func (p *Pool) addSelector(selector *v1.NodeSelector, earlier *Pool) error {
+func (p *Pool) addSelector(selector *v1.NodeSelector, earlier *Pool) (err error) {
 	if selector == nil {
 		return nil
 	}
 	p.Selective = true
-	if earlier != nil && earlier.ID == p.ID && earlier.generation == p.generation && earlier.Selective {
-		p.Selector, p.terms, p.selectorErr = earlier.Selector, earlier.terms, earlier.selectorErr
-		return p.selectorErr
+	if earlier != nil && earlier.ID == p.ID && earlier.generation == p.generation && len(earlier.terms) > 0 {
+		p.Selector, p.terms = earlier.Selector, earlier.terms
+		return nil
 	}
 	p.Selector = canonical(selector)
-	if p.terms, p.selectorErr = compileTerms(selector); p.selectorErr != nil {
-		p.terms = nil
-	}
-	return p.selectorErr
+	p.terms, err = compileTerms(selector)
+	return err
 }
 
 func compileTerms(selector *v1.NodeSelector) (terms []term, err error) {
@@ -93,30 +91,25 @@ func (p *Pool) Mismatch(node *v1.Node) string {
 
 // missedBy formats the requirements that a Node does not meet, with what it has instead.
 func (t term) missedBy(node *v1.Node) (missed []string) {
-	check := func(r v1.NodeSelectorRequirement, alone v1.NodeSelectorTerm, has string) {
+	check := func(r v1.NodeSelectorRequirement, alone v1.NodeSelectorTerm, what string, values map[string]string) {
 		selector, err := nodeaffinity.NewNodeSelector(&v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{alone}})
 		if err != nil || selector.Match(node) {
 			return
 		}
-		wants := string(r.Operator)
+		wants, has := string(r.Operator), "the Node has no such "+what
 		if len(r.Values) > 0 {
 			wants += fmt.Sprintf(" [%s]", text.ValuesText(slices.Sorted(slices.Values(r.Values))))
+		}
+		if value, ok := values[r.Key]; ok {
+			has = fmt.Sprintf("the Node has %q", text.Cut(value, text.MaxValue))
 		}
 		missed = append(missed, fmt.Sprintf("%s %s, and %s", r.Key, wants, has))
 	}
 	for _, r := range t.source.MatchExpressions {
-		has := "the Node has no such label"
-		if value, ok := node.Labels[r.Key]; ok {
-			has = fmt.Sprintf("the Node has %q", text.Cut(value, text.MaxValue))
-		}
-		check(r, v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{r}}, has)
+		check(r, v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{r}}, "label", node.Labels)
 	}
 	for _, r := range t.source.MatchFields {
-		has := "the Node has no such field"
-		if r.Key == metav1.ObjectNameField {
-			has = fmt.Sprintf("the Node is %q", node.Name)
-		}
-		check(r, v1.NodeSelectorTerm{MatchFields: []v1.NodeSelectorRequirement{r}}, has)
+		check(r, v1.NodeSelectorTerm{MatchFields: []v1.NodeSelectorRequirement{r}}, "field", map[string]string{metav1.ObjectNameField: node.Name})
 	}
 	return missed
 }
