@@ -31,8 +31,9 @@ func addPool(f *metrics.Figures, s *allocator.State, p *pool.Pool) {
 		f.Blockers[p.Name] = s.Users(p)
 	}
 	for _, r := range p.Ranges {
+		covering, _ := s.CoveredBy(r)
 		f.Ranges = append(f.Ranges, metrics.RangeFigures{
-			ClusterCIDR: p.Name, Family: r.Family(), Status: *s.RangeStatus(p, r), CoveredBy: s.CoveredBy(r), Traffic: s.Traffic(p, r.Family()),
+			ClusterCIDR: p.Name, Family: r.Family(), Status: *s.RangeStatus(p, r), CoveredBy: covering.Owner.ID, Traffic: s.Traffic(p, r.Family()),
 		})
 	}
 }

@@ -143,9 +143,9 @@ func (c *Controller) queueClusterCIDR(name string) {
 
 // seeServiceCIDR records the ranges of a ServiceCIDR. One that is being deleted counts until it is gone: its addresses may still be in use.
 func (c *Controller) seeServiceCIDR(serviceCIDR *networkingapiv1.ServiceCIDR) {
-	ranges, unreadable := pool.ServiceRangesOf(serviceCIDR)
-	for _, err := range unreadable {
-		klog.Background().Error(err, "Passing over a service range that cannot be read", "serviceCIDR", klog.KObj(serviceCIDR))
+	ranges, err := pool.ServiceRangesOf(serviceCIDR)
+	if err != nil {
+		klog.Background().Error(err, "Passing over service ranges that cannot be read", "serviceCIDR", klog.KObj(serviceCIDR))
 	}
 	c.with(func(s *allocator.State) { s.SetService(serviceSource(serviceCIDR), ranges) })
 }

@@ -28,8 +28,6 @@ import (
 const (
 	// lookInterval is how often a cache that is behind is looked at.
 	lookInterval = 50 * time.Millisecond
-	// recordInterval is how often it is asked whether the handlers have recorded everything, which takes them a second in very large clusters.
-	recordInterval = 5 * time.Millisecond
 	// readInterval is how often a read is repeated that fails, and how long a cache is asked for its version.
 	readInterval = time.Second
 	// compareInterval is how often a cache is compared with a consistent list while it is behind.
@@ -123,10 +121,7 @@ func addHandlers(ctx context.Context, kinds []*kind) bool {
 			synced = append(synced, registration.HasSynced)
 		}
 	}
-	err := wait.PollUntilContextCancel(ctx, recordInterval, true, func(context.Context) (bool, error) {
-		return !slices.ContainsFunc(synced, func(is cache.InformerSynced) bool { return !is() }), nil
-	})
-	return err == nil
+	return cache.WaitForCacheSync(ctx.Done(), synced...)
 }
 
 // read makes a consistent read of a kind, unless there is one. It repeats it until it succeeds, and says what to do.

@@ -103,12 +103,11 @@ func (s *State) superseded(p *pool.Pool) string {
 
 // waitsForNodes names the Nodes that still use a terminating ClusterCIDR.
 func (s *State) waitsForNodes(p *pool.Pool) string {
-	var few []string // the first ones, sorted
+	var few []string
 	n := 0
 	for name := range s.Members(p) {
-		n++
-		if i, _ := slices.BinarySearch(few, name); i < text.MaxNamed {
-			few = slices.Insert(few[:min(len(few), text.MaxNamed-1)], i, name)
+		if n++; n <= text.MaxNamed {
+			few = append(few, name)
 		}
 	}
 	if n == 0 {

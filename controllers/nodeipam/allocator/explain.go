@@ -18,13 +18,13 @@ type Reason string
 const (
 	noClusterCIDR Reason = "NoClusterCIDR"
 	notSelected   Reason = "NotSelected"
-	full          Reason = "Full"
+	noFreeBlock   Reason = "Full"
 	// NoneNeeded: a ClusterCIDR with allocation None selects the Node. With every other reason the Node is pending.
 	NoneNeeded Reason = "None"
 )
 
 // Reasons are those of pending Nodes. They are few, and metrics always show all of them.
-var Reasons = []Reason{noClusterCIDR, notSelected, full, Reason(ipam.Disabled.String()), Reason(ipam.Terminating.String()), Reason(ipam.Invalid.String())}
+var Reasons = []Reason{noClusterCIDR, notSelected, noFreeBlock, Reason(ipam.Disabled.String()), Reason(ipam.Terminating.String()), Reason(ipam.Invalid.String())}
 
 // Why says why the Node of this name holds no blocks, in one word and in sentences that say what to do. Both are empty if it holds some, if it
 // is being deleted, or if a ClusterCIDR can serve it and its worker is coming, such as after a refused write.
@@ -47,7 +47,7 @@ func (s *State) Why(name string) (reason Reason, message string) {
 	return reason, s.notAvailable(n.object)
 }
 
-// reasonFor says in one word why an object holds no blocks: full if any pool only lacks space; otherwise the state of the first one, which
+// reasonFor says in one word why an object holds no blocks: Full if any pool only lacks space; otherwise the state of the first one, which
 // somebody has to change. It is empty if a pool has free blocks. last is the last pool that selects the object.
 func (s *State) reasonFor(object *v1.Node) (reason Reason, last *pool.Pool) {
 	for p := range s.candidates.Of(object) {
@@ -58,7 +58,7 @@ func (s *State) reasonFor(object *v1.Node) (reason Reason, last *pool.Pool) {
 		case p.State == ipam.Enabled && len(s.ledger.Full(&p.Pool)) == 0:
 			return "", p
 		case p.State == ipam.Enabled:
-			reason = full
+			reason = noFreeBlock
 		case reason == "":
 			reason = Reason(p.State.String())
 		}
@@ -123,7 +123,7 @@ func (s *State) Refusal(p *pool.Pool) string {
 	takers := []string{text.Families(full)}
 	var services []string
 	for _, r := range fullRanges(p, full) {
-		if h, covered := s.coveredBy(r); covered {
+		if h, covered := s.CoveredBy(r); covered {
 			takers = append(takers, fmt.Sprintf("Node %s holds %v", h.Owner.ID, h.Prefix))
 		}
 		services = append(services, s.servicesIn(p, r.Prefix)...)
@@ -164,8 +164,8 @@ func fullRanges(p *pool.Pool, full []ipam.Family) []ipam.Range {
 	return slices.DeleteFunc(slices.Clone(p.Ranges), func(r ipam.Range) bool { return !slices.Contains(full, r.Family()) })
 }
 
-// coveredBy returns a Node's podCIDR that contains a whole range and is larger than one of its blocks.
-func (s *State) coveredBy(r ipam.Range) (h ipam.Holding, covered bool) {
+// CoveredBy returns a Node's podCIDR that contains a whole range and is larger than one of its blocks.
+func (s *State) CoveredBy(r ipam.Range) (h ipam.Holding, covered bool) {
 	for h := range s.ledger.Holdings(r.Prefix) {
 		switch {
 		case h.Prefix.Bits() > r.Prefix.Bits():

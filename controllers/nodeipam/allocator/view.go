@@ -257,11 +257,5 @@ func (s *State) Counts() Counts {
 	return c
 }
 
-// CoveredBy returns the name of a Node whose podCIDR contains a whole range of p and is larger than one of its blocks; empty if there is none.
-func (s *State) CoveredBy(r ipam.Range) string {
-	h, _ := s.coveredBy(r)
-	return h.Owner.ID
-}
-
 // Traffic returns what happened to the blocks of p's range of a family.
 func (s *State) Traffic(p *pool.Pool, family ipam.Family) Traffic { return s.trafficOf(p)[family] }

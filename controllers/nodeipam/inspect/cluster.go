@@ -69,14 +69,6 @@ func (c *Cluster) settle() {
 	}
 }
 
-// add adds a Node that is younger than all others, and decides about it.
-func (c *Cluster) add(node *v1.Node) {
-	c.settle()
-	c.byName[node.Name] = node
-	c.state.Observe(node, time.Time{})
-	c.state.Next(node.Name, time.Time{})
-}
-
 // superseded is what is known of the flags that a superseded ClusterCIDR was made from.
 const superseded = "it was made from flags, and the controller has others now"
 

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -82,10 +83,13 @@ func (c *Cluster) ExplainNew(name string, labels map[string]string) Explanation 
 	return e
 }
 
-// create adds a Node that is younger than all others.
+// create adds a Node that is younger than all others, and decides about it.
 func (c *Cluster) create(name string, labels map[string]string) *v1.Node {
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("new " + name), Labels: labels, CreationTimestamp: metav1.Unix(math.MaxInt32, 0)}}
-	c.add(node)
+	c.settle()
+	c.byName[name] = node
+	c.state.Observe(node, time.Time{})
+	c.state.Next(name, time.Time{})
 	return node
 }
 

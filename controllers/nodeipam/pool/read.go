@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -86,17 +87,17 @@ func PodCIDRsOf(node *v1.Node) (blocks []netip.Prefix, unreadable []string) {
 	return blocks, unreadable
 }
 
-// ServiceRangesOf returns the ranges of a ServiceCIDR, and an error for each that cannot be parsed.
-func ServiceRangesOf(serviceCIDR *networkingapiv1.ServiceCIDR) (ranges []netip.Prefix, unreadable []error) {
+// ServiceRangesOf returns the ranges of a ServiceCIDR that can be parsed, and an error that says which cannot.
+func ServiceRangesOf(serviceCIDR *networkingapiv1.ServiceCIDR) (ranges []netip.Prefix, err error) {
 	for _, s := range serviceCIDR.Spec.CIDRs {
-		r, err := ParseCIDR(s)
-		if err != nil {
-			unreadable = append(unreadable, fmt.Errorf("%q: %w", s, err))
+		r, unreadable := ParseCIDR(s)
+		if unreadable != nil {
+			err = errors.Join(err, fmt.Errorf("%q: %w", s, unreadable))
 			continue
 		}
 		ranges = append(ranges, r)
 	}
-	return ranges, unreadable
+	return ranges, err
 }
 
 // ShowsPodCIDRs reports whether a Node has podCIDRs, readable or not.
