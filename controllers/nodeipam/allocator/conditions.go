@@ -183,11 +183,9 @@ func (s *State) addressesIn(p *pool.Pool, prefix netip.Prefix) (few []string, n 
 // sharers names the other pools with addresses that p can allocate.
 func (s *State) sharers(p *pool.Pool) (names []string) {
 	for _, r := range p.Extent {
-		for pools := range s.ranges.Values(r) {
-			for _, o := range pools {
-				if o.Name != p.Name && p.SharesWith(o) {
-					names = append(names, o.Name)
-				}
+		for o := range s.poolsAround(r) {
+			if o.Name != p.Name && p.SharesWith(o) {
+				names = append(names, o.Name)
 			}
 		}
 	}

@@ -51,7 +51,7 @@ type State struct {
 	services   map[string][]netip.Prefix
 	pools      map[string]*pool.Pool // by the ClusterCIDR's name
 	candidates pool.Candidates
-	ranges     ipam.PrefixMap[[]*pool.Pool]
+	extents    ipam.PrefixMap[[]*pool.Pool]
 	nodes      map[string]*node // by name, which is also their ID as owners in the ledger
 	waiting    []*node          // all Nodes without podCIDRs, oldest first
 	// walkDue is whether addresses may have become free, or a pool or service range has changed, since the last walk; tellDue is whether what
@@ -275,10 +275,8 @@ func (s *State) changed(before, after []netip.Prefix) {
 // touch notes that the status of the pools around these addresses may have changed.
 func (s *State) touch(prefixes ...netip.Prefix) {
 	for _, prefix := range prefixes {
-		for pools := range s.ranges.Values(prefix) {
-			for _, p := range pools {
-				s.changes.ClusterCIDRs.Insert(p.Name)
-			}
+		for p := range s.poolsAround(prefix) {
+			s.changes.ClusterCIDRs.Insert(p.Name)
 		}
 	}
 }
@@ -346,7 +344,7 @@ func (s *State) replacePool(old, now *pool.Pool) {
 		before = old.Extent
 		s.candidates.Remove(old)
 		for _, r := range before {
-			remove(&s.ranges, r, old)
+			remove(&s.extents, r, old)
 		}
 		if delete(s.pools, old.Name); now == nil || now.ID != old.ID {
 			s.ledger.Forget(&old.Pool)
@@ -356,7 +354,7 @@ func (s *State) replacePool(old, now *pool.Pool) {
 	if now != nil {
 		after = now.Extent
 		for _, r := range after {
-			add(&s.ranges, r, now)
+			add(&s.extents, r, now)
 		}
 		s.pools[now.Name] = now
 		s.candidates.Add(now)
@@ -417,12 +415,10 @@ func (s *State) continueBehindYoungest(all netip.Prefix) {
 			continue
 		}
 		created := s.nodes[h.Owner.ID].object.CreationTimestamp.Time
-		for pools := range s.ranges.Values(h.Prefix) {
-			for _, p := range pools {
-				if last, ok := youngest[p]; !ok || !created.Before(last) {
-					youngest[p] = created
-					s.ledger.ContinueBehind(&p.Pool, h.Prefix)
-				}
+		for p := range s.poolsAround(h.Prefix) {
+			if last, ok := youngest[p]; !ok || !created.Before(last) {
+				youngest[p] = created
+				s.ledger.ContinueBehind(&p.Pool, h.Prefix)
 			}
 		}
 	}

@@ -62,6 +62,19 @@ func (s *State) Pools() []*pool.Pool {
 	return slices.SortedFunc(maps.Values(s.pools), func(x, y *pool.Pool) int { return strings.Compare(x.Name, y.Name) })
 }
 
+// poolsAround yields the pools whose extent shares addresses with a prefix.
+func (s *State) poolsAround(prefix netip.Prefix) iter.Seq[*pool.Pool] {
+	return func(yield func(*pool.Pool) bool) {
+		for pools := range s.extents.Values(prefix) {
+			for _, p := range pools {
+				if !yield(p) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // Candidates yields the pools that select a Node, in the order in which they are tried. The state must not change meanwhile.
 func (s *State) Candidates(object *v1.Node) iter.Seq[*pool.Pool] { return s.candidates.Of(object) }
 
@@ -122,11 +135,9 @@ func (s *State) BelongsTo(name string) (names []string) {
 	}
 	blocks := s.held(n)
 	for _, block := range blocks {
-		for pools := range s.ranges.Values(block) {
-			for _, p := range pools {
-				if s.belongs(n, blocks, p) {
-					names = append(names, p.Name)
-				}
+		for p := range s.poolsAround(block) {
+			if s.belongs(n, blocks, p) {
+				names = append(names, p.Name)
 			}
 		}
 	}
@@ -189,7 +200,7 @@ func (s *State) outOfRange(blocks []netip.Prefix) bool {
 }
 
 func (s *State) inRange(block netip.Prefix) bool {
-	for found := range s.ranges.Overlapping(block) {
+	for found := range s.extents.Overlapping(block) {
 		return found.Bits() <= block.Bits() // those that contain it come first
 	}
 	return false
