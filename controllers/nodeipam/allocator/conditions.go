@@ -103,17 +103,11 @@ func (s *State) superseded(p *pool.Pool) string {
 
 // waitsForNodes names the Nodes that still use a terminating ClusterCIDR.
 func (s *State) waitsForNodes(p *pool.Pool) string {
-	var few []string
-	n := 0
-	for name := range s.Members(p) {
-		if n++; n <= text.MaxNamed {
-			few = append(few, name)
-		}
-	}
-	if n == 0 {
+	names := slices.Sorted(s.Members(p))
+	if len(names) == 0 {
 		return "No Node belongs to it any more."
 	}
-	return fmt.Sprintf("%s to it: %s. It goes when they are deleted.", text.Counted(n, "Node belongs", "Nodes belong"), text.ListedOf(few, n))
+	return fmt.Sprintf("%s to it: %s. It goes when they are deleted.", text.Counted(len(names), "Node belongs", "Nodes belong"), text.Listed(names))
 }
 
 // Overlapping reports what else uses addresses that p can allocate. Excluded addresses do not count.

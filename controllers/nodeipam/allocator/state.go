@@ -364,6 +364,9 @@ func (s *State) replacePool(old, now *pool.Pool) {
 		s.touch(after...)
 		s.changed(before, after)
 		s.walkDue, s.tellDue = true, true
+		if old == nil && len(s.pools) == 1 { // Without a ClusterCIDR no Node was out of range.
+			s.tellFindings()
+		}
 	}
 }
 
@@ -391,19 +394,26 @@ func (s *State) Start() {
 	for _, all := range everything {
 		s.continueBehindYoungest(all)
 	}
-	sharing := s.sharing()
 	for _, n := range s.nodes {
-		if n.state != Assigned {
-			continue
-		}
-		if n.object = nil; sharing.Has(n.name) || s.isAstray(n) {
-			s.changes.Nodes = append(s.changes.Nodes, n.name)
+		if n.state == Assigned {
+			n.object = nil
 		}
 	}
+	s.tellFindings()
 	for name := range s.pools {
 		s.changes.ClusterCIDRs.Insert(name)
 	}
 	s.started, s.walkDue, s.tellDue = true, true, true
+}
+
+// tellFindings queues all Nodes with something wrong with their podCIDRs.
+func (s *State) tellFindings() {
+	sharing := s.sharing()
+	for name, n := range s.nodes {
+		if n.state == Assigned && (sharing.Has(name) || s.isAstray(n)) {
+			s.changes.Nodes = append(s.changes.Nodes, name)
+		}
+	}
 }
 
 // continueBehindYoungest makes the searches of one family go on behind the blocks of the youngest Nodes; of Nodes of the same second, behind
