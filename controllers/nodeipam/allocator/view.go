@@ -75,8 +75,11 @@ func (s *State) poolsAround(prefix netip.Prefix) iter.Seq[*pool.Pool] {
 	}
 }
 
-// Candidates yields the pools that select a Node, in the order in which they are tried. The state must not change meanwhile.
-func (s *State) Candidates(object *v1.Node) iter.Seq[*pool.Pool] { return s.candidates.Of(object) }
+// Candidates yields the pools that select a Node, in the order in which they are tried, and what that order goes by. The state must not change
+// meanwhile.
+func (s *State) Candidates(object *v1.Node) iter.Seq2[*pool.Pool, ipam.Candidate] {
+	return s.candidates.Of(object)
+}
 
 // Holdings yields the holdings that overlap a prefix; a prefix comes before those that it contains.
 func (s *State) Holdings(p netip.Prefix) iter.Seq[ipam.Holding] { return s.ledger.Holdings(p) }

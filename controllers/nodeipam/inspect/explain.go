@@ -107,11 +107,11 @@ func (c *Cluster) explain(node *v1.Node) Explanation {
 		}
 	}
 	selects := map[string]bool{}
-	var last *pool.Pool
-	for p := range c.state.Candidates(node) {
+	var last ipam.Candidate
+	for p, candidate := range c.state.Candidates(node) {
 		selects[p.Name] = true
-		e.Candidates = append(e.Candidates, c.candidate(node, p, last, &e))
-		last = p
+		e.Candidates = append(e.Candidates, c.candidate(p, candidate, last, &e))
+		last = candidate
 	}
 	for _, p := range c.state.Pools() {
 		if !selects[p.Name] {
@@ -121,11 +121,11 @@ func (c *Cluster) explain(node *v1.Node) Explanation {
 	return e
 }
 
-// candidate describes p, which comes after last; last may be nil.
-func (c *Cluster) candidate(node *v1.Node, p, last *pool.Pool, e *Explanation) Candidate {
-	found := Candidate{ClusterCIDR: p.Name, Priority: p.Priority, Requirements: p.For(node).Specificity, Free: c.fewestFree(p)}
-	if last != nil {
-		found.After = difference(last.For(node), p.For(node))
+// candidate describes p, which comes after last; that is zero for the first one.
+func (c *Cluster) candidate(p *pool.Pool, is, last ipam.Candidate, e *Explanation) Candidate {
+	found := Candidate{ClusterCIDR: p.Name, Priority: p.Priority, Requirements: is.Specificity, Free: c.fewestFree(p)}
+	if last.Pool != nil {
+		found.After = difference(last, is)
 	}
 	chosen := slices.Contains(e.ClusterCIDRs, p.Name)
 	refusal := c.state.Refusal(p)

@@ -109,9 +109,10 @@ func (c *Candidates) rarest(t *term) (in []label) {
 	return in
 }
 
-// Of yields the pools that select a Node, in the order in which they are tried, whatever their state. The pools must not change meanwhile.
-func (c *Candidates) Of(node *v1.Node) iter.Seq[*Pool] {
-	return func(yield func(*Pool) bool) {
+// Of yields the pools that select a Node, in the order in which they are tried, whatever their state, and what that order goes by. The pools must
+// not change meanwhile.
+func (c *Candidates) Of(node *v1.Node) iter.Seq2[*Pool, ipam.Candidate] {
+	return func(yield func(*Pool, ipam.Candidate) bool) {
 		var few [8]entries // keeps the slice off the heap, as a rule
 		lists := append(few[:0], c.rest, c.by[label{"", node.Name}])
 		for key, value := range node.Labels {
@@ -125,7 +126,7 @@ func (c *Candidates) Of(node *v1.Node) iter.Seq[*Pool] {
 			if len(c.entries[e.pool]) > 1 || len(e.in) > 1 {
 				before = append(before, e.pool)
 			}
-			if !yield(e.pool) {
+			if !yield(e.pool, e.Candidate) {
 				return
 			}
 		}

@@ -150,8 +150,14 @@ func TestMatches(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := pool.Compile(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, tc.selector)), nil)
-			if ok, specificity := p.Matches(node), p.For(node).Specificity; ok != tc.want || specificity != tc.wantSpecificity {
-				t.Errorf("got %v, %d; want %v, %d", ok, specificity, tc.want, tc.wantSpecificity)
+			var c pool.Candidates
+			c.Add(p)
+			found, specificity := false, 0
+			for _, candidate := range c.Of(node) {
+				found, specificity = true, candidate.Specificity
+			}
+			if ok := p.Matches(node); ok != tc.want || found != tc.want || specificity != tc.wantSpecificity {
+				t.Errorf("got %v, %v, %d; want %v, %d", ok, found, specificity, tc.want, tc.wantSpecificity)
 			}
 		})
 	}

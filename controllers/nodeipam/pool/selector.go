@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
-	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/text"
 )
 
@@ -60,15 +59,6 @@ func compileTerms(selector *v1.NodeSelector) (terms []term, err error) {
 // Matches reports whether the selector of p selects a Node.
 func (p *Pool) Matches(node *v1.Node) bool {
 	return !p.Selective || slices.ContainsFunc(p.terms, func(t term) bool { return t.selector.Match(node) })
-}
-
-// For returns p as a candidate for a Node that it selects: with the number of requirements of the largest term that matches.
-func (p *Pool) For(node *v1.Node) ipam.Candidate {
-	c := ipam.Candidate{Pool: &p.Pool}
-	if i := slices.IndexFunc(p.terms, func(t term) bool { return t.selector.Match(node) }); i >= 0 {
-		c.Specificity = p.terms[i].requirements
-	}
-	return c
 }
 
 // Mismatch says which requirements a Node does not meet, of the term of which it misses the fewest; empty if p selects the Node.
