@@ -165,18 +165,15 @@ func (c *Controller) applyStatus(ctx context.Context, cc *networkingv1.ClusterCI
 // followFlags makes the ClusterCIDRs that were made from flags what the flags say now: semantics of package fromflags.
 func (c *Controller) followFlags(ctx context.Context) error {
 	var (
-		all   []*networkingv1.ClusterCIDR
-		inUse = map[string]bool{}
+		all []*networkingv1.ClusterCIDR
+		d   fromflags.Decision
 	)
 	c.with(func(s *allocator.State) {
 		for _, name := range slices.Sorted(maps.Keys(c.clusterCIDRs)) {
-			cc := c.clusterCIDRs[name].object
-			if all = append(all, cc); cc.DeletionTimestamp != nil && fromflags.Made(cc) {
-				inUse[name] = s.InUse(name)
-			}
+			all = append(all, c.clusterCIDRs[name].object)
 		}
+		d = fromflags.Decide(c.FromFlags, all, s.InUse)
 	})
-	d := fromflags.Decide(c.FromFlags, all, func(name string) bool { return inUse[name] })
 	var errs []error
 	for _, cc := range d.Create {
 		errs = append(errs, c.createFromFlags(ctx, cc))

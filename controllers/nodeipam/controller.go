@@ -155,8 +155,6 @@ func (c *Controller) Run(ctx context.Context) {
 
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // before Wait, which waits for goroutines that end with ctx
 	defer c.nodeQueue.ShutDown()
 	defer c.clusterCIDRQueue.ShutDown()
 	defer c.events.start()()

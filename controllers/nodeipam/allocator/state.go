@@ -39,10 +39,6 @@ const (
 	Assigned
 )
 
-func (s ReservationState) String() string {
-	return [...]string{"Pending", "Reserved", "Reserved", "Allocated"}[s]
-}
-
 // State is everything that the controller knows: the pools, the Nodes and what each of them holds. Handlers feed it in the order of the
 // events of each kind, and workers look at nothing else. Not safe for concurrent use.
 type State struct {
