@@ -195,9 +195,8 @@ func (h *history) ask() {
 			same(h, []netip.Addr{h.ledger.Cursor(p, f)}, []netip.Addr{h.reference.cursor(p, f)}, "Cursor(%s, %v)", p.Name, f)
 		}
 	}
-	if p, q := one(h.dice, h.pools), h.somePrefix(); narrow(p) {
-		same(h, []bool{p.Gives(q)}, []bool{h.reference.gives(p, q)}, "%s.Gives(%v)", p.Name, q)
-	}
+	p, o, q := one(h.dice, h.pools), one(h.dice, h.pools), h.somePrefix()
+	same(h, []bool{p.Gives(q, &o.Excluded)}, []bool{h.reference.gives(p, q, o)}, "%s.Gives(%v, excluded by %s)", p.Name, q, o.Name)
 	h.askShared(h.somePrefix())
 	for range 3 {
 		p := h.somePrefix()
@@ -241,11 +240,6 @@ func (h *history) end() {
 	if h.ledger.taken != (PrefixMap[[]Owner]{}) {
 		h.fail("trie nodes leaked: %+v", &h.ledger)
 	}
-}
-
-// narrow reports whether p is narrow enough for the reference to look at every block.
-func narrow(p *Pool) bool {
-	return !slices.ContainsFunc(p.Ranges, func(r Range) bool { return r.BlockBits-r.Prefix.Bits() > countable })
 }
 
 // somePrefixes returns podCIDRs that a Node could show, whoever has written them.

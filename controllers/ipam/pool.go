@@ -20,7 +20,8 @@ type Pool struct {
 	Selector string
 	// Ranges has at most one range of each family, IPv4 first. A Node gets one block of each range.
 	Ranges []Range
-	// Excluded are addresses that this pool never allocates. They do not affect other pools with the same addresses.
+	// Excluded are addresses that this pool never allocates. They do not affect other pools with the same addresses. Invariant: none of them is
+	// smaller than a block of its family, as no part of such a block could be allocated.
 	Excluded PrefixSet
 	// State says whether new blocks may be allocated from the pool. The zero value is Enabled.
 	State State
@@ -101,22 +102,8 @@ func (a Candidate) compareBy(rule Rule, b Candidate) int {
 	}
 }
 
-// Gives reports whether p has a block, held or not, that overlaps prefix and no exclusion.
-func (p *Pool) Gives(prefix netip.Prefix) bool {
-	for _, r := range p.Ranges {
-		if !r.Prefix.Overlaps(prefix) {
-			continue
-		}
-		around := r.around(prefix)
-		if _, ok := p.Excluded.NextFree(around.Prefix, around.BlockBits, netip.Addr{}); ok {
-			return true
-		}
-	}
-	return false
-}
-
-// Offers reports whether p's ranges have an address inside prefix that is neither excluded by p nor by others.
-func (p *Pool) Offers(prefix netip.Prefix, excluded *PrefixSet) bool {
+// Gives reports whether p could allocate an address inside prefix that others do not exclude, if nobody held it.
+func (p *Pool) Gives(prefix netip.Prefix, others *PrefixSet) bool {
 	for _, r := range p.Ranges {
 		if !r.Prefix.Overlaps(prefix) {
 			continue
@@ -125,7 +112,7 @@ func (p *Pool) Offers(prefix netip.Prefix, excluded *PrefixSet) bool {
 		if prefix.Bits() > both.Bits() {
 			both = prefix
 		}
-		if _, ok := nextFree(&p.Excluded, excluded, both, r.Family().Bits(), netip.Addr{}); ok {
+		if _, ok := nextFree(&p.Excluded, others, both, r.Family().Bits(), netip.Addr{}); ok {
 			return true
 		}
 	}

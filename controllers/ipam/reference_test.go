@@ -68,13 +68,19 @@ func (r *reference) conflicts(o Owner) []Holding {
 // without lists the addresses that p cannot allocate: those that anybody holds, and the exclusions of p.
 func (r *reference) without(p *Pool) prefixList { return append(r.taken(), r.excluded[p.ID]...) }
 
-// gives looks at every block of p.
-func (r *reference) gives(p *Pool, prefix netip.Prefix) bool {
+// gives looks for an address that neither of two pools excludes.
+func (r *reference) gives(p *Pool, prefix netip.Prefix, others *Pool) bool {
+	excluded := slices.Concat(r.excluded[p.ID], r.excluded[others.ID])
 	for _, rng := range p.Ranges {
-		for _, b := range everyBlock(rng.Prefix, rng.BlockBits) {
-			if b.Overlaps(prefix) && !r.excluded[p.ID].overlaps(b) {
-				return true
-			}
+		if !rng.Prefix.Overlaps(prefix) {
+			continue
+		}
+		both := rng.Prefix
+		if prefix.Bits() > both.Bits() {
+			both = prefix.Masked()
+		}
+		if _, ok := excluded.nextFree(both, rng.Family().Bits(), netip.Addr{}); ok {
+			return true
 		}
 	}
 	return false

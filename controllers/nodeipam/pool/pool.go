@@ -110,6 +110,11 @@ func (p *Pool) addExclusions(excludedCIDRs []string, check func(error)) {
 			check(fmt.Errorf("spec.excludedCIDRs: %w", err))
 			continue
 		}
+		for _, r := range p.Ranges {
+			if excluded.Bits() > r.BlockBits && r.Prefix.Overlaps(excluded) {
+				excluded = netip.PrefixFrom(excluded.Addr(), r.BlockBits).Masked() // the whole block
+			}
+		}
 		p.Excluded.Insert(excluded)
 	}
 }
@@ -181,7 +186,10 @@ func (p *Pool) Allocates(blocks []netip.Prefix) bool {
 	return true
 }
 
-// SharesWith reports whether p can allocate in an address of o that o does not exclude, even where o cannot cut blocks.
+// Gives reports whether p could allocate an address inside prefix if nobody held it.
+func (p *Pool) Gives(prefix netip.Prefix) bool { return p.Pool.Gives(prefix, &ipam.PrefixSet{}) }
+
+// SharesWith reports whether p could allocate an address of o that o does not exclude, even where o cannot cut blocks.
 func (p *Pool) SharesWith(o *Pool) bool {
-	return slices.ContainsFunc(o.Extent, func(r netip.Prefix) bool { return p.Offers(r, &o.Excluded) })
+	return slices.ContainsFunc(o.Extent, func(r netip.Prefix) bool { return p.Pool.Gives(r, &o.Excluded) })
 }

@@ -348,15 +348,17 @@ func TestSharesWith(t *testing.T) {
 		p, o networkingv1.ClusterCIDRSpec
 		want bool
 	}{
-		"the same range":                        {spec("10.0.0.0/16", 8), spec("10.0.0.0/16", 8), true},
-		"one inside the other":                  {spec("10.0.3.0/24", 8), spec("10.0.0.0/16", 4), true},
-		"side by side":                          {spec("10.0.0.0/17", 8), spec("10.0.128.0/17", 8), false},
-		"the other excludes all of it":          {spec("10.0.3.0/24", 8), spec("10.0.0.0/16", 8, "10.0.3.0/24"), false},
-		"it excludes all of the other":          {spec("10.0.0.0/16", 8, "10.0.3.0/24"), spec("10.0.3.0/24", 8), false},
-		"each excludes what the other does not": {spec("10.0.0.0/16", 8, "10.0.0.0/17"), spec("10.0.0.0/16", 8, "10.0.128.0/17"), false},
-		"they exclude different parts":          {spec("10.0.0.0/16", 8, "10.0.0.0/18"), spec("10.0.0.0/16", 8, "10.0.128.0/17"), true},
-		"the other has a wrong block size":      {spec("10.0.0.0/16", 8), spec("10.0.0.0/16", 20), true},
-		"it allocates nothing itself":           {spec("10.0.0.0/16", 20), spec("10.0.0.0/16", 8), false},
+		"the same range":                                      {spec("10.0.0.0/16", 8), spec("10.0.0.0/16", 8), true},
+		"one inside the other":                                {spec("10.0.3.0/24", 8), spec("10.0.0.0/16", 4), true},
+		"side by side":                                        {spec("10.0.0.0/17", 8), spec("10.0.128.0/17", 8), false},
+		"the other excludes all of it":                        {spec("10.0.3.0/24", 8), spec("10.0.0.0/16", 8, "10.0.3.0/24"), false},
+		"it excludes all of the other":                        {spec("10.0.0.0/16", 8, "10.0.3.0/24"), spec("10.0.3.0/24", 8), false},
+		"each excludes what the other does not":               {spec("10.0.0.0/16", 8, "10.0.0.0/17"), spec("10.0.0.0/16", 8, "10.0.128.0/17"), false},
+		"it excludes a part of the only block that both have": {spec("10.0.0.0/23", 8, "10.0.0.0/30"), spec("10.0.0.0/24", 4), false},
+		"the other excludes a part of that block":             {spec("10.0.0.0/24", 4), spec("10.0.0.0/23", 8, "10.0.0.0/30"), false},
+		"they exclude different parts":                        {spec("10.0.0.0/16", 8, "10.0.0.0/18"), spec("10.0.0.0/16", 8, "10.0.128.0/17"), true},
+		"the other has a wrong block size":                    {spec("10.0.0.0/16", 8), spec("10.0.0.0/16", 20), true},
+		"it allocates nothing itself":                         {spec("10.0.0.0/16", 20), spec("10.0.0.0/16", 8), false},
 	} {
 		p, o := pool.Compile(ClusterCIDR("p", tc.p), nil), pool.Compile(ClusterCIDR("o", tc.o), nil)
 		if got := p.SharesWith(o); got != tc.want {
