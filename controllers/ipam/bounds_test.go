@@ -55,7 +55,8 @@ func ask(t *testing.T, s *PrefixSet, r Range, from netip.Addr) answer {
 	answers := make(chan answer, 1)
 	go func() {
 		block, ok := s.NextFree(r.Prefix, r.BlockBits, from)
-		answers <- answer{block, ok, free(s, &PrefixSet{}, r.Prefix, r.BlockBits)}
+		free, _ := count(s, &PrefixSet{}, r.Prefix, r.BlockBits)
+		answers <- answer{block, ok, free}
 	}()
 	select {
 	case a := <-answers:

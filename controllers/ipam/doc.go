@@ -9,13 +9,12 @@
 //     or on how full the range is.
 //   - [Pool]: one source of blocks (a compiled ClusterCIDR), with one [Range] per address family. [Compare] is the order in which pools are
 //     tried for one Node.
-//   - [Ledger]: which owner holds which prefixes. [Ledger.Look] chooses one block from every range of a pool if each of them has a free one,
-//     and changes nothing. [Ledger.Reserve] turns the choice into a holding. A partial allocation, with one family but not the other, cannot be
-//     represented.
+//   - [Ledger]: which owner holds which prefixes. [Ledger.Reserve] makes somebody the holder of one block of every range of a pool, if each of
+//     them has a free one. A partial allocation, with one family but not the other, cannot be represented.
 //
 // One ledger covers the whole address space, because two pools can share addresses and cut them into blocks of different sizes. A block is
 // free if it overlaps no holding, from whichever pool that was allocated. The exclusions of a pool are not holdings: they limit only that
 // pool.
 //
-// Nothing here is safe for concurrent use. The caller holds a lock around Look and Reserve.
+// Nothing here is safe for concurrent use. The caller holds a lock.
 package ipam

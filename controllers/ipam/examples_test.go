@@ -80,9 +80,10 @@ func (e *example) run(cmd string, args []string) (string, error) {
 		return e.hold(args)
 	case "release":
 		o, err := parseOwner(args[0])
-		if err == nil && !e.ledger.Release(o) {
+		if err == nil && len(e.ledger.Held(o)) == 0 {
 			return args[0] + " held nothing", nil
 		}
+		e.ledger.Hold(o)
 		return args[0] + " released", err
 	case "overlapping":
 		p, err := netip.ParsePrefix(args[0])
@@ -102,7 +103,7 @@ func (e *example) run(cmd string, args []string) (string, error) {
 		return e.blocks(p), nil
 	case "cursor":
 		a, err := netip.ParseAddr(args[1])
-		e.ledger.SetCursor(p, FamilyOf(netip.PrefixFrom(a, 0)), a)
+		e.ledger.setCursor(p, FamilyOf(netip.PrefixFrom(a, 0)), a)
 		return e.blocks(p), err
 	case "forget":
 		e.ledger.Forget(p)
@@ -180,11 +181,11 @@ func (e *example) selecting(labels []string) []*Pool {
 }
 
 func (e *example) pick(labels []string) string {
-	pick, ok := choose(&e.ledger, e.selecting(labels)...)
-	if !ok {
+	p, blocks := choose(&e.ledger, e.selecting(labels)...)
+	if p == nil {
 		return "waits"
 	}
-	return fmt.Sprint(pick.Blocks, " from ", pick.Pool.Name)
+	return fmt.Sprint(blocks, " from ", p.Name)
 }
 
 func (e *example) serve(name string, labels []string) string {
@@ -193,8 +194,8 @@ func (e *example) serve(name string, labels []string) string {
 		return fmt.Sprint(name, " ", held, " already")
 	}
 	answer := fmt.Sprint(name, " ", e.pick(labels))
-	if pick, ok := choose(&e.ledger, e.selecting(labels)...); ok && !e.ledger.Reserve(o, pick) {
-		return name + " REFUSED"
+	if p, _ := choose(&e.ledger, e.selecting(labels)...); p != nil {
+		e.ledger.Reserve(o, p)
 	}
 	return answer
 }
@@ -221,15 +222,10 @@ func (e *example) blocks(p *Pool) string {
 			cursor = a.String()
 		}
 		lines = append(lines, fmt.Sprintf("%s %v: %d of %d /%d free, goes on at %s",
-			p.Name, r.Prefix, e.ledger.Free(p, r), r.Blocks(), r.BlockBits, cursor))
+			p.Name, r.Prefix, e.ledger.Usage(p, r).Free, r.Blocks(), r.BlockBits, cursor))
 	}
 	if full := e.ledger.Full(p); len(full) > 0 {
 		lines = append(lines, fmt.Sprintf("%s is full: %v", p.Name, full))
-		for _, r := range p.Ranges {
-			if excluded := e.ledger.Excluding(p, r, 3); slices.Contains(full, r.Family()) && len(excluded) > 0 {
-				lines = append(lines, fmt.Sprint(p.Name, " would not be full without its exclusions ", excluded))
-			}
-		}
 	}
 	return strings.Join(lines, "\n")
 }

@@ -25,21 +25,20 @@ func pool(name string, ranges ...Range) *Pool { return &Pool{ID: name, Name: nam
 // numbered returns a Node with an ID as long as a UID.
 func numbered(i int) Owner { return Owner{Node, fmt.Sprintf("11111111-2222-3333-4444-%012d", i)} }
 
-// choose returns a pick of the first pool that is enabled and has a free block in each of its ranges.
-func choose(l *Ledger, pools ...*Pool) (Pick, bool) {
+// choose returns the first pool that is enabled and has a free block in each of its ranges, and these blocks.
+func choose(l *Ledger, pools ...*Pool) (*Pool, []netip.Prefix) {
 	for _, p := range pools {
-		if pick, full := l.Look(p); p.State == Enabled && len(full) == 0 && len(pick.Blocks) > 0 {
-			return pick, true
+		if blocks, _ := l.look(p); p.State == Enabled && len(blocks) > 0 {
+			return p, blocks
 		}
 	}
-	return Pick{}, false
+	return nil, nil
 }
 
 // reserve allocates to one owner, and ends the benchmark or test if nothing is free.
 func reserve(t testing.TB, l *Ledger, o Owner, p *Pool) {
 	t.Helper()
-	pick, ok := choose(l, p)
-	if !ok || !l.Reserve(o, pick) {
+	if len(l.Reserve(o, p)) == 0 {
 		t.Fatalf("%s has no block for %v", p.Name, o)
 	}
 }

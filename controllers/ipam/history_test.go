@@ -41,7 +41,6 @@ type history struct {
 	foreign   int // how many steps of 100 bring facts that were not asked for
 	owners    []Owner
 	pools     []*Pool
-	late      *Pick // made some steps ago and not reserved yet
 	told      []string
 }
 
@@ -88,18 +87,10 @@ func (h *history) step() {
 		h.hold(one(h.dice, h.owners), h.somePrefixes())
 	case d < 40:
 		h.release(one(h.dice, h.owners))
-	case d < 45:
-		if pick, ok := h.look(one(h.dice, h.pools)); ok {
-			h.late = &pick
-		}
-	case d < 50:
-		if h.late != nil {
-			h.reserve(h.someOwner(), *h.late)
-		}
 	case d < 56:
 		p, f, a := one(h.dice, h.pools), Family(h.dice(2)), h.somePrefix().Addr()
 		h.tell("cursor %s %v %v", p.Name, f, a)
-		h.ledger.SetCursor(p, f, a)
+		h.ledger.setCursor(p, f, a)
 		h.reference.setCursor(p, f, a)
 	case d < 58:
 		p := one(h.dice, h.pools)
@@ -109,8 +100,8 @@ func (h *history) step() {
 	case d < 60:
 		h.exclude(h.dice(len(h.pools)))
 	default:
-		if pick, ok := h.look(one(h.dice, h.pools)); ok {
-			h.reserve(h.someOwner(), pick)
+		if o := one(h.dice, h.owners); len(h.reference.held(o)) == 0 {
+			h.reserve(o, one(h.dice, h.pools))
 		}
 	}
 	h.ask()
@@ -134,17 +125,18 @@ func (h *history) exclude(i int) {
 	h.pools[i], h.reference.excluded[p.ID] = &p, excluded
 }
 
-// look asks both for a pick, and checks the rules for every pick, whatever the reference answers.
-func (h *history) look(p *Pool) (Pick, bool) {
+// look compares the blocks that a pool would give, and checks the rules for them, whatever the reference answers.
+func (h *history) look(p *Pool) {
 	h.t.Helper()
-	pick, full := h.ledger.Look(p)
+	blocks, full := h.ledger.look(p)
 	same(h, full, h.reference.full(p), "families that are full in %s", p.Name)
+	same(h, h.ledger.Full(p), full, "Full(%s)", p.Name)
 	var want []netip.Prefix
 	if len(full) == 0 {
 		want = h.reference.blocks(p)
 	}
-	same(h, pick.Blocks, want, "blocks of Look(%s)", p.Name)
-	for i, b := range pick.Blocks {
+	same(h, blocks, want, "blocks of %s", p.Name)
+	for i, b := range blocks {
 		if r := p.Ranges[i]; b.Bits() != r.BlockBits || b != b.Masked() || !r.Prefix.Contains(b.Addr()) {
 			h.fail("%v is not a block of %v", b, r)
 		}
@@ -155,18 +147,17 @@ func (h *history) look(p *Pool) (Pick, bool) {
 			h.fail("pool %s excludes %v and gave %v", p.Name, excluded, b)
 		}
 	}
-	return pick, len(want) > 0
 }
 
-// reserve compares the answers. ask sees if a refused Reserve changed anything.
-func (h *history) reserve(o Owner, pick Pick) {
+// reserve reserves what look shows; ask sees if a Reserve that found nothing changed anything.
+func (h *history) reserve(o Owner, p *Pool) {
 	h.t.Helper()
-	ok := h.ledger.Reserve(o, pick)
-	h.tell("reserve %v %s %v: %v", o, pick.Pool.Name, pick.Blocks, ok)
-	if want := h.reference.reserve(o, pick); ok != want {
-		h.fail("Reserve = %v, want %v", ok, want)
-	}
-	if conflicts := slices.Collect(h.ledger.Conflicts(o)); ok && len(conflicts) > 0 {
+	want, _ := h.ledger.look(p)
+	blocks := h.ledger.Reserve(o, p)
+	h.tell("reserve %v %s %v", o, p.Name, blocks)
+	same(h, blocks, want, "Reserve(%v, %s)", o, p.Name)
+	h.reference.reserve(o, p, blocks)
+	if conflicts := slices.Collect(h.ledger.Conflicts(o)); len(conflicts) > 0 {
 		h.fail("Reserve made conflicts: %v", conflicts)
 	}
 }
@@ -174,7 +165,8 @@ func (h *history) reserve(o Owner, pick Pick) {
 func (h *history) release(o Owner) {
 	h.t.Helper()
 	h.tell("release %v", o)
-	same(h, []bool{h.ledger.Release(o)}, []bool{h.reference.release(o)}, "Release(%v)", o)
+	h.ledger.Hold(o)
+	h.reference.hold(o)
 }
 
 func (h *history) hold(o Owner, prefixes []netip.Prefix) {
@@ -196,26 +188,39 @@ func (h *history) ask() {
 		h.look(p)
 		for _, r := range p.Ranges {
 			without := h.reference.without(p)
-			free := without.free(r.Prefix, r.BlockBits)
-			want := Usage{Allocated: h.reference.allocated(r), Free: free}
+			want := Usage{Allocated: h.reference.allocated(r), Free: without.free(r.Prefix, r.BlockBits)}
+			want.Unavailable = without.taken(r.Prefix, r.BlockBits) - want.Allocated
 			same(h, []Usage{h.ledger.Usage(p, r)}, []Usage{want}, "Usage(%s, %v)", p.Name, r)
-			same(h, []uint64{h.ledger.Taken(p, r)}, []uint64{without.taken(r.Prefix, r.BlockBits)}, "Taken(%s, %v)", p.Name, r)
-			if free == 0 && r.BlockBits-r.Prefix.Bits() <= countable {
-				n := 1 + h.dice(3)
-				same(h, h.ledger.Excluding(p, r, n), h.reference.excluding(p, r, n), "Excluding(%s, %v, %d)", p.Name, r, n)
-			}
 			f := r.Family()
 			same(h, []netip.Addr{h.ledger.Cursor(p, f)}, []netip.Addr{h.reference.cursor(p, f)}, "Cursor(%s, %v)", p.Name, f)
 		}
 	}
-	if p, o := one(h.dice, h.pools), one(h.dice, h.pools); narrow(p) && narrow(o) {
-		q := h.somePrefix()
-		same(h, []bool{p.Shares(o)}, []bool{h.reference.shares(p, o)}, "%s.Shares(%s)", p.Name, o.Name)
-		same(h, []bool{p.Gives(q)}, []bool{h.reference.gives(p, q)}, "%s.Gives(%v)", p.Name, q)
-	}
+	p, o, q := one(h.dice, h.pools), one(h.dice, h.pools), h.somePrefix()
+	same(h, []bool{p.Gives(q, &o.Excluded)}, []bool{h.reference.gives(p, q, o)}, "%s.Gives(%v, excluded by %s)", p.Name, q, o.Name)
+	h.askShared(h.somePrefix())
 	for range 3 {
 		p := h.somePrefix()
 		same(h, slices.Collect(h.ledger.Holdings(p)), h.reference.overlapping(p), "Holdings(%v)", p)
+	}
+}
+
+// askShared: each pair conflicts inside the prefix, and every Node that conflicts with another owner there is in a pair.
+func (h *history) askShared(within netip.Prefix) {
+	h.t.Helper()
+	conflict := func(a, b Holding) bool {
+		return a.Owner != b.Owner && (a.Owner.Kind == Node || b.Owner.Kind == Node) && a.Prefix.Overlaps(b.Prefix)
+	}
+	all, paired := h.reference.overlapping(within), map[Owner]bool{}
+	for a, b := range h.ledger.Shared(within) {
+		if !conflict(a, b) || a.Prefix.Bits() > b.Prefix.Bits() || !slices.Contains(all, a) || !slices.Contains(all, b) {
+			h.fail("Shared(%v) yields %v and %v", within, a, b)
+		}
+		paired[a.Owner], paired[b.Owner] = true, true
+	}
+	for _, a := range all {
+		if a.Owner.Kind == Node && slices.ContainsFunc(all, func(b Holding) bool { return conflict(a, b) }) && !paired[a.Owner] {
+			h.fail("Shared(%v) leaves out %v", within, a)
+		}
 	}
 }
 
@@ -235,23 +240,6 @@ func (h *history) end() {
 	if h.ledger.taken != (PrefixMap[[]Owner]{}) {
 		h.fail("trie nodes leaked: %+v", &h.ledger)
 	}
-}
-
-// narrow reports whether p is narrow enough for the reference to look at every block.
-func narrow(p *Pool) bool {
-	return !slices.ContainsFunc(p.Ranges, func(r Range) bool { return r.BlockBits-r.Prefix.Bits() > countable })
-}
-
-// someOwner returns an owner, usually one that holds nothing.
-func (h *history) someOwner() Owner {
-	o := one(h.dice, h.owners)
-	for range 4 {
-		if len(h.reference.held(o)) == 0 {
-			break
-		}
-		o = one(h.dice, h.owners)
-	}
-	return o
 }
 
 // somePrefixes returns podCIDRs that a Node could show, whoever has written them.

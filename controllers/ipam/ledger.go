@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Owner is an owner of prefixes: a Node (by its UID) or a service range.
+// Owner is an owner of prefixes: a Node, or a service range.
 type Owner struct {
 	Kind Kind
 	ID   string
@@ -36,16 +36,10 @@ type Holding struct {
 	Prefix netip.Prefix
 }
 
-// Conflicting reports whether two overlapping holdings are a conflict: they have different owners and at least one is a Node. Service
-// ranges may overlap each other.
-func Conflicting(a, b Holding) bool {
-	return a.Owner != b.Owner && (a.Owner.Kind == Node || b.Owner.Kind == Node)
-}
-
 // Ledger knows which owner holds which prefixes. The zero value is an empty ledger.
 //
-// Holdings of different owners can overlap, because the ledger must accept what another allocator wrote to a Node. But [Ledger.Look] and
-// [Ledger.Reserve] never add such an overlap. An address is free again only when its last holder has released it.
+// Holdings of different owners can overlap, because the ledger must accept what another allocator wrote to a Node. But [Ledger.Reserve]
+// never adds such an overlap. An address is free again only when its last holder has released it.
 //
 // Invariant: taken has exactly the prefixes in held, each once per owner and with its owners, sorted by kind and ID.
 type Ledger struct {
@@ -54,18 +48,10 @@ type Ledger struct {
 	cursors map[string][2]netip.Addr // by Pool.ID and Family: where the search for the pool's next block continues
 }
 
-// Pick is one free block of every range of a pool, in the order of Pool.Ranges. After Reserve it belongs to the ledger and must not be
-// modified.
-type Pick struct {
-	Pool   *Pool
-	Blocks []netip.Prefix
-}
-
-// Look chooses one free block of every range of p, whatever the state of p, and changes nothing. In each range the search goes on where the
-// last one ended, wraps around, and takes the first aligned block that overlaps no holding and no exclusion of p. If a range of p has no free
-// block, Look chooses nothing, and full has the families of all such ranges, IPv4 first. If p has no ranges, the pick is empty. The caller must
-// not modify full.
-func (l *Ledger) Look(p *Pool) (pick Pick, full []Family) {
+// look returns one free block of every range of p, in the order of Pool.Ranges, whatever the state of p. In each range the search goes on where
+// the last one ended, wraps around, and takes the first aligned block that overlaps no holding and no exclusion of p. If a range of p has no free
+// block, there are no blocks, and full has the families of all such ranges, IPv4 first.
+func (l *Ledger) look(p *Pool) (blocks []netip.Prefix, full []Family) {
 	var found [2]netip.Prefix // on the stack: many full pools may be tried before one that has a free block
 	bits, from := 0, l.cursors[p.ID]
 	for i, r := range p.Ranges {
@@ -75,9 +61,9 @@ func (l *Ledger) Look(p *Pool) (pick Pick, full []Family) {
 		}
 	}
 	if bits > 0 || len(p.Ranges) == 0 {
-		return Pick{}, families[bits]
+		return nil, families[bits]
 	}
-	return Pick{Pool: p, Blocks: slices.Clone(found[:len(p.Ranges)])}, nil
+	return slices.Clone(found[:len(p.Ranges)]), nil
 }
 
 // families are the lists of families, each at the sum of 1<<f for every f in it.
@@ -85,23 +71,22 @@ var families = [...][]Family{nil, {IPv4}, {IPv6}, {IPv4, IPv6}}
 
 // Full returns the families in which p has no free block. It does not depend on p's state. The caller must not modify it.
 func (l *Ledger) Full(p *Pool) []Family {
-	_, full := l.Look(p)
+	_, full := l.look(p)
 	return full
 }
 
-// Reserve makes o the holder of all picked blocks, and moves the pool's cursors past them. It returns false and changes nothing if the pick
-// is empty, if o already holds anything, or if a block overlaps a holding. In the last case the ledger has changed since the pick, and the
-// caller must look again.
-func (l *Ledger) Reserve(o Owner, pick Pick) bool {
-	if len(pick.Blocks) == 0 || len(l.held[o]) > 0 || slices.ContainsFunc(pick.Blocks, l.taken.Overlaps) {
-		return false
+// Reserve makes o, which must hold nothing, the holder of one free block of every range of p, whatever the state of p, and moves p's cursors
+// behind them. If a range of p has no free block, or if p has no ranges, it changes nothing and returns nothing. The caller must not modify
+// what it returns.
+func (l *Ledger) Reserve(o Owner, p *Pool) (blocks []netip.Prefix) {
+	blocks, _ = l.look(p)
+	if len(blocks) > 0 {
+		l.replace(o, blocks)
 	}
-	l.replace(o, pick.Blocks)
-	for _, b := range pick.Blocks {
-		behind, _ := next(b) // at the end of the address space this is the invalid address, which means the start of the range
-		l.SetCursor(pick.Pool, FamilyOf(b), behind)
+	for _, b := range blocks {
+		l.ContinueBehind(p, b)
 	}
-	return true
+	return blocks
 }
 
 // Hold replaces everything that o holds by the given prefixes, even if others hold them too. It records facts: the podCIDRs that a Node
@@ -145,13 +130,6 @@ func (l *Ledger) replace(o Owner, now []netip.Prefix) {
 	l.held[o] = now
 }
 
-// Release removes everything that o holds. It reports whether there was anything.
-func (l *Ledger) Release(o Owner) bool {
-	held := len(l.held[o]) > 0
-	l.replace(o, nil)
-	return held
-}
-
 // Held returns what o holds, in the order in which Hold or Reserve got it. The caller must not modify it.
 func (l *Ledger) Held(o Owner) []netip.Prefix { return l.held[o] }
 
@@ -189,22 +167,22 @@ func (l *Ledger) Conflicts(o Owner) iter.Seq[Holding] {
 	}
 }
 
-// Nested yields the pairs of holdings that share addresses, the containing one first. The holdings must come in the order of Holdings: a
-// prefix comes before those that it contains. The number of pairs can be the square of the number of holdings, so take only as many as
-// needed.
-func Nested(holdings iter.Seq[Holding]) iter.Seq2[Holding, Holding] {
-	return func(yield func(outer, inner Holding) bool) {
-		var around []Holding // holdings that contain the next one, widest first
-		for h := range holdings {
-			for len(around) > 0 && !around[len(around)-1].Prefix.Overlaps(h.Prefix) {
-				around = around[:len(around)-1]
-			}
-			for _, outer := range around {
-				if !yield(outer, h) {
+// Shared yields pairs of holdings that have addresses in common inside a prefix and conflict: their owners differ, and at least one is a Node.
+// Service ranges may overlap each other. Not all pairs are yielded, as there may be as many as the square of the number of holdings: the first
+// of a pair is the widest holding around the second. But every Node that conflicts with another owner there is in a pair. The ledger must not
+// change meanwhile.
+func (l *Ledger) Shared(within netip.Prefix) iter.Seq2[Holding, Holding] {
+	return func(yield func(widest, other Holding) bool) {
+		var widest Holding // what comes next lies in it, or behind it
+		for h := range l.Holdings(within) {
+			switch {
+			case !widest.Prefix.IsValid() || !widest.Prefix.Overlaps(h.Prefix):
+				widest = h
+			case widest.Owner != h.Owner && (widest.Owner.Kind == Node || h.Owner.Kind == Node):
+				if !yield(widest, h) {
 					return
 				}
 			}
-			around = append(around, h)
 		}
 	}
 }
@@ -213,9 +191,13 @@ func Nested(holdings iter.Seq[Holding]) iter.Seq2[Holding, Holding] {
 // start of the range.
 func (l *Ledger) Cursor(p *Pool, f Family) netip.Addr { return l.cursors[p.ID][f] }
 
-// SetCursor makes the search for p's next block of family f start at the block that contains a. If a is not inside p's range, the search starts
-// at the start of the range.
-func (l *Ledger) SetCursor(p *Pool, f Family, a netip.Addr) {
+// ContinueBehind makes the search for p's next block of a block's family start behind that block, or at the start of the range if that is not
+// inside p's range.
+func (l *Ledger) ContinueBehind(p *Pool, block netip.Prefix) {
+	l.setCursor(p, FamilyOf(block), After(block)) // The invalid address means the start of the range.
+}
+
+func (l *Ledger) setCursor(p *Pool, f Family, a netip.Addr) {
 	if l.cursors == nil {
 		l.cursors = map[string][2]netip.Addr{}
 	}

@@ -20,7 +20,8 @@ type Pool struct {
 	Selector string
 	// Ranges has at most one range of each family, IPv4 first. A Node gets one block of each range.
 	Ranges []Range
-	// Excluded are addresses that this pool never allocates. They do not affect other pools with the same addresses.
+	// Excluded are addresses that this pool never allocates. They do not affect other pools with the same addresses. Invariant: none of them is
+	// smaller than a block of its family, as no part of such a block could be allocated.
 	Excluded PrefixSet
 	// State says whether new blocks may be allocated from the pool. The zero value is Enabled.
 	State State
@@ -50,115 +51,72 @@ type Candidate struct {
 	Specificity int
 }
 
-// Compare orders the candidates of one Node. It is negative if a is tried before b. It is a total order of pools with
-// different names.
-//
-//  1. priority, higher first
-//  2. with a selector before without
-//  3. specificity, higher first
-//  4. number of all blocks (dual stack: of the smaller range), fewer first
-//  5. host bits, fewer first
-//  6. selector text, lower first
-//  7. address of the first range, lower first
-//  8. name, lower first
-func Compare(a, b Candidate) int {
-	if a.Priority != b.Priority || a.Selective != b.Selective || a.Specificity != b.Specificity {
-		return cmp.Or(
-			-cmp.Compare(a.Priority, b.Priority),
-			-cmp.Compare(btoi(a.Selective), btoi(b.Selective)),
-			-cmp.Compare(a.Specificity, b.Specificity),
-		)
-	}
-	if c := cmp.Or(cmp.Compare(a.capacity(), b.capacity()), cmp.Compare(a.hostBits(), b.hostBits())); c != 0 {
-		return c // A selector can be long: its text is compared only if that is needed.
-	}
-	return cmp.Or(
-		strings.Compare(a.Selector, b.Selector),
-		a.compareAddress(b.Pool),
-		strings.Compare(a.Name, b.Name),
-	)
-}
-
-// Rule is one of the rules of Compare, by its number there.
+// Rule is one of the rules by which candidates are ordered. Each decides only where those before it do not.
 type Rule uint8
 
 const (
-	ByPriority Rule = iota + 1
-	BySelective
-	BySpecificity
-	ByCapacity
-	ByHostBits
-	BySelector
-	ByAddress
-	ByName
+	ByPriority    Rule = iota + 1 // higher first
+	BySelective                   // with a selector before without
+	BySpecificity                 // higher first
+	ByCapacity                    // number of all blocks (dual stack: of the smaller range), fewer first
+	ByHostBits                    // fewer first
+	BySelector                    // text of the selector, lower first; it can be long, so it comes into play only here
+	ByAddress                     // of the first range, lower first
+	ByName                        // lower first
 )
 
-// Deciding returns the first rule by which two candidates differ; 0 if there is none. It is for reports and as slow as it is plain.
-func Deciding(a, b Candidate) Rule {
-	for i, differ := range []bool{
-		a.Priority != b.Priority,
-		a.Selective != b.Selective,
-		a.Specificity != b.Specificity,
-		a.capacity() != b.capacity(),
-		a.hostBits() != b.hostBits(),
-		a.Selector != b.Selector,
-		a.compareAddress(b.Pool) != 0,
-		a.Name != b.Name,
-	} {
-		if differ {
-			return Rule(i + 1)
-		}
-	}
-	return 0
+// Compare orders the candidates of one Node. It is negative if a is tried before b. It is a total order of pools with different names.
+func Compare(a, b Candidate) int {
+	order, _ := Order(a, b)
+	return order
 }
 
-// Gives reports whether p has a block, held or not, that overlaps prefix and no exclusion.
-func (p *Pool) Gives(prefix netip.Prefix) bool {
+// Order is what Compare returns, and the rule that decides; 0 if none does.
+func Order(a, b Candidate) (order int, by Rule) {
+	for by = ByPriority; by <= ByName; by++ {
+		if order = a.compareBy(by, b); order != 0 {
+			return order, by
+		}
+	}
+	return 0, 0
+}
+
+func (a Candidate) compareBy(rule Rule, b Candidate) int {
+	switch rule {
+	case ByPriority:
+		return cmp.Compare(b.Priority, a.Priority)
+	case BySelective:
+		return btoi(b.Selective) - btoi(a.Selective)
+	case BySpecificity:
+		return cmp.Compare(b.Specificity, a.Specificity)
+	case ByCapacity:
+		return cmp.Compare(a.capacity(), b.capacity())
+	case ByHostBits:
+		return cmp.Compare(a.hostBits(), b.hostBits())
+	case BySelector:
+		return strings.Compare(a.Selector, b.Selector)
+	case ByAddress:
+		return a.compareAddress(b.Pool)
+	default:
+		return strings.Compare(a.Name, b.Name)
+	}
+}
+
+// Gives reports whether p could allocate an address inside prefix that others do not exclude, if nobody held it.
+func (p *Pool) Gives(prefix netip.Prefix, others *PrefixSet) bool {
 	for _, r := range p.Ranges {
 		if !r.Prefix.Overlaps(prefix) {
 			continue
 		}
-		around := r.around(prefix)
-		if _, ok := p.Excluded.NextFree(around.Prefix, around.BlockBits, netip.Addr{}); ok {
+		both := r.Prefix
+		if prefix.Bits() > both.Bits() {
+			both = prefix
+		}
+		if _, ok := nextFree(&p.Excluded, others, both, r.Family().Bits(), netip.Addr{}); ok {
 			return true
 		}
 	}
 	return false
-}
-
-// Shares reports whether both p and o could allocate some address if nobody held it.
-func (p *Pool) Shares(o *Pool) bool {
-	for _, r := range p.Ranges {
-		for _, other := range o.Ranges {
-			if r.shares(&p.Excluded, other, &o.Excluded) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// shares reports whether some address is both in a block of r that overlaps nothing in excluded, and in a block of other that overlaps
-// nothing in otherExcluded.
-func (r Range) shares(excluded *PrefixSet, other Range, otherExcluded *PrefixSet) bool {
-	if !r.Prefix.Overlaps(other.Prefix) {
-		return false
-	}
-	both := r.Prefix
-	if other.Prefix.Bits() > both.Bits() {
-		both = other.Prefix
-	}
-	n, none := excluded.in(r, both)
-	o, noOther := otherExcluded.in(other, both)
-	return !none && !noOther && freeOfBoth(n, o, uint8(both.Bits()), uint8(r.BlockBits), uint8(other.BlockBits))
-}
-
-// in is like below, for the exclusions that affect the blocks of r in p. Such a block can be wider than p.
-func (s *PrefixMap[V]) in(r Range, p netip.Prefix) (n *node[V], covered bool) {
-	if around := r.around(p).Prefix; around.Bits() < p.Bits() {
-		return nil, s.Overlaps(around)
-	}
-	return s.below(p)
 }
 
 // capacity returns the binary logarithm of the number of all blocks of the smaller range.

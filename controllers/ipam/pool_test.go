@@ -82,8 +82,8 @@ func TestCompareOrdersByOneRuleAfterTheOther(t *testing.T) {
 			if got := Compare(tc.second, tc.first); got <= 0 {
 				t.Errorf("Compare(second, first) = %d, want it positive", got)
 			}
-			if got := fmt.Sprint(int(Deciding(tc.first, tc.second))); !strings.HasPrefix(name, got+".") && tc.first.Ranges != nil {
-				t.Errorf("Deciding says rule %s", got)
+			if _, by := Order(tc.first, tc.second); !strings.HasPrefix(name, fmt.Sprintf("%d.", by)) && tc.first.Ranges != nil {
+				t.Errorf("rule %d decides", by)
 			}
 		})
 	}

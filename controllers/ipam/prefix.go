@@ -62,16 +62,6 @@ func (r Range) Family() Family { return FamilyOf(r.Prefix) }
 // Blocks returns the number of all blocks of the range, held or not. math.MaxUint64 means that number or more.
 func (r Range) Blocks() uint64 { return pow2(r.BlockBits - r.Prefix.Bits()) }
 
-// around returns the part of r whose blocks overlap p: the block that contains p, or the blocks inside p. p must overlap r.
-func (r Range) around(p netip.Prefix) Range {
-	bits := min(max(p.Bits(), r.Prefix.Bits()), r.BlockBits)
-	addr := p.Addr()
-	if p.Bits() < r.Prefix.Bits() {
-		addr = r.Prefix.Addr()
-	}
-	return Range{Prefix: netip.PrefixFrom(addr, bits).Masked(), BlockBits: r.BlockBits}
-}
-
 // Without returns the prefixes of a that are not in b, in the order of a. It compares each with each: a Node has at most two.
 func Without(a, b []netip.Prefix) (rest []netip.Prefix) {
 	for _, p := range a {
@@ -90,19 +80,9 @@ func pow2(n int) uint64 {
 	return 1 << n
 }
 
-// next returns the address after the last address of p. ok is false if p ends at the end of the address space.
-func next(p netip.Prefix) (a netip.Addr, ok bool) {
-	f := FamilyOf(p)
-	a = keyOf(p.Addr()).last(uint8(p.Bits())).addr(f).Next()
-	return a, a.IsValid()
-}
-
-// wider returns the wider one of two prefixes that overlap.
-func wider(a, b netip.Prefix) netip.Prefix {
-	if b.Bits() < a.Bits() {
-		return b
-	}
-	return a
+// After returns the address behind p; it is not valid if p ends at the end of the address space.
+func After(p netip.Prefix) netip.Addr {
+	return keyOf(p.Addr()).last(uint8(p.Bits())).addr(FamilyOf(p)).Next()
 }
 
 func add(a, b uint64) uint64 {

@@ -27,14 +27,8 @@ func (r *reference) held(o Owner) []netip.Prefix {
 	return held
 }
 
-func (r *reference) release(o Owner) bool {
-	before := len(r.holdings)
-	r.holdings = slices.DeleteFunc(r.holdings, func(h Holding) bool { return h.Owner == o })
-	return len(r.holdings) < before
-}
-
 func (r *reference) hold(o Owner, prefixes ...netip.Prefix) {
-	r.release(o)
+	r.holdings = slices.DeleteFunc(r.holdings, func(h Holding) bool { return h.Owner == o })
 	for _, p := range prefixes {
 		if h := (Holding{o, p.Masked()}); p.IsValid() && !slices.Contains(r.holdings, h) {
 			r.holdings = append(r.holdings, h)
@@ -74,53 +68,19 @@ func (r *reference) conflicts(o Owner) []Holding {
 // without lists the addresses that p cannot allocate: those that anybody holds, and the exclusions of p.
 func (r *reference) without(p *Pool) prefixList { return append(r.taken(), r.excluded[p.ID]...) }
 
-// excluding lists the exclusions of p that overlap a block of rng which nobody holds. Of each block it lists only the widest exclusion. Each
-// exclusion is listed once, in the order of the first block that it overlaps.
-func (r *reference) excluding(p *Pool, rng Range, n int) []netip.Prefix {
-	var found []netip.Prefix
-	for _, b := range everyBlock(rng.Prefix, rng.BlockBits) {
-		if r.taken().overlaps(b) {
+// gives looks for an address that neither of two pools excludes.
+func (r *reference) gives(p *Pool, prefix netip.Prefix, others *Pool) bool {
+	excluded := slices.Concat(r.excluded[p.ID], r.excluded[others.ID])
+	for _, rng := range p.Ranges {
+		if !rng.Prefix.Overlaps(prefix) {
 			continue
 		}
-		of := slices.DeleteFunc(slices.Clone(r.excluded[p.ID]), func(e netip.Prefix) bool { return !e.Overlaps(b) })
-		slices.SortFunc(of, func(x, y netip.Prefix) int { return cmp.Or(cmp.Compare(x.Bits(), y.Bits()), byAddress(x, y)) })
-		if of[0].Bits() > b.Bits() { // they are inside the block, and the first address counts
-			slices.SortFunc(of, byAddress)
+		both := rng.Prefix
+		if prefix.Bits() > both.Bits() {
+			both = prefix.Masked()
 		}
-		if !slices.Contains(found, of[0]) {
-			found = append(found, of[0])
-		}
-	}
-	return found[:min(n, len(found))]
-}
-
-// shares looks at every block that p can allocate, and for each at every block of o.
-func (r *reference) shares(p, o *Pool) bool {
-	for _, rng := range p.Ranges {
-		for _, other := range o.Ranges {
-			if rng.Family() != other.Family() {
-				continue
-			}
-			theirs := everyBlock(other.Prefix, other.BlockBits)
-			for _, b := range everyBlock(rng.Prefix, rng.BlockBits) {
-				if !r.excluded[p.ID].overlaps(b) && slices.ContainsFunc(theirs, func(c netip.Prefix) bool {
-					return b.Overlaps(c) && !r.excluded[o.ID].overlaps(c)
-				}) {
-					return true
-				}
-			}
-		}
-	}
-	return false
-}
-
-// gives looks at every block of p.
-func (r *reference) gives(p *Pool, prefix netip.Prefix) bool {
-	for _, rng := range p.Ranges {
-		for _, b := range everyBlock(rng.Prefix, rng.BlockBits) {
-			if b.Overlaps(prefix) && !r.excluded[p.ID].overlaps(b) {
-				return true
-			}
+		if _, ok := excluded.nextFree(both, rng.Family().Bits(), netip.Addr{}); ok {
+			return true
 		}
 	}
 	return false
@@ -166,20 +126,11 @@ func (r *reference) full(p *Pool) []Family {
 	return full
 }
 
-func (r *reference) reserve(o Owner, pick Pick) bool {
-	if len(r.held(o)) > 0 {
-		return false
+func (r *reference) reserve(o Owner, p *Pool, blocks []netip.Prefix) {
+	for _, b := range blocks {
+		r.hold(o, blocks...)
+		r.setCursor(p, FamilyOf(b), addrAt(after(b), FamilyOf(b)))
 	}
-	for _, b := range pick.Blocks {
-		if r.taken().overlaps(b) {
-			return false
-		}
-	}
-	r.hold(o, pick.Blocks...)
-	for _, b := range pick.Blocks {
-		r.setCursor(pick.Pool, FamilyOf(b), addrAt(after(b), FamilyOf(b)))
-	}
-	return true
 }
 
 // cursor is the key of one cursor.

@@ -141,16 +141,16 @@ func nextFree[V any](s *PrefixMap[V], without *PrefixSet, within netip.Prefix, b
 	return netip.PrefixFrom(k.addr(f), bits), true
 }
 
-// free returns how many aligned blocks of the given length inside within overlap no member of either set. math.MaxUint64 means that number or
-// more. It may visit every member inside within.
-func free[V any](s *PrefixMap[V], without *PrefixSet, within netip.Prefix, bits int) uint64 {
+// count returns how many aligned blocks of the given length inside within overlap no member of either set, and how many overlap one.
+// math.MaxUint64 means that number or more. It may visit every member inside within.
+func count[V any](s *PrefixMap[V], without *PrefixSet, within netip.Prefix, bits int) (free, taken uint64) {
 	within = within.Masked()
 	n, covered := s.below(within)
 	o, excluded := without.below(within)
 	if covered || excluded {
-		return 0
+		return 0, pow2(bits - within.Bits())
 	}
-	return countFree(n, o, uint8(within.Bits()), uint8(bits))
+	return countBlocks(n, o, uint8(within.Bits()), uint8(bits))
 }
 
 // below returns the topmost node that is p or inside p, or nil if there is no member there. covered reports
@@ -306,28 +306,18 @@ func firstFree[V, W any](n *node[V], o *node[W], r key, rb, b uint8, from key) (
 	return firstFree(n.in(rb, 1), o.in(rb, 1), r.withBit(rb), rb+1, b, from)
 }
 
-// countFree returns the number of blocks of length b in a region of length rb that are free in two sets, where n and o are the topmost nodes of
-// the sets in the region.
-func countFree[V, W any](n *node[V], o *node[W], rb, b uint8) uint64 {
+// countBlocks returns how many blocks of length b in a region of length rb are free in two sets, and how many are not, where n and o are the
+// topmost nodes of the sets in the region.
+func countBlocks[V, W any](n *node[V], o *node[W], rb, b uint8) (free, taken uint64) {
 	switch {
 	case n.largestFree(rb) > b || o.largestFree(rb) > b:
-		return 0
+		return 0, pow2(int(b - rb))
 	case n == nil && o == nil:
-		return pow2(int(b - rb))
+		return pow2(int(b - rb)), 0
 	}
-	return add(countFree(n.in(rb, 0), o.in(rb, 0), rb+1, b), countFree(n.in(rb, 1), o.in(rb, 1), rb+1, b))
-}
-
-// freeOfBoth reports whether a region in which n and o are the topmost nodes has an address that lies both in a block of length nb that is
-// free in n's set, and in a block of length ob that is free in o's set.
-func freeOfBoth[V, W any](n *node[V], o *node[W], rb, nb, ob uint8) bool {
-	switch {
-	case n != nil && n.largestFree(rb) > nb, o != nil && o.largestFree(rb) > ob:
-		return false
-	case n == nil || o == nil:
-		return true
-	}
-	return freeOfBoth(n.in(rb, 0), o.in(rb, 0), rb+1, nb, ob) || freeOfBoth(n.in(rb, 1), o.in(rb, 1), rb+1, nb, ob)
+	free, taken = countBlocks(n.in(rb, 0), o.in(rb, 0), rb+1, b)
+	free1, taken1 := countBlocks(n.in(rb, 1), o.in(rb, 1), rb+1, b)
+	return add(free, free1), add(taken, taken1)
 }
 
 // walk yields the members at and below n in address order, a wider one before those inside it. It reports whether to continue.

@@ -96,8 +96,9 @@ func (h *setHistory) ask(p netip.Prefix) {
 	if block != wantBlock || ok != wantOK {
 		h.fail("NextFree(%v, %d, %v) = %v, %v, want %v, %v", p, bits, from, block, ok, wantBlock, wantOK)
 	}
-	if got, want := free(&h.set, &PrefixSet{}, p, bits), h.list.free(p, bits); got != want {
-		h.fail("Free(%v, %d) = %d, want %d", p, bits, got, want)
+	free, taken := count(&h.set, &PrefixSet{}, p, bits)
+	if wantFree, wantTaken := h.list.free(p, bits), h.list.taken(p, bits); free != wantFree || taken != wantTaken {
+		h.fail("count(%v, %d) = %d, %d, want %d, %d", p, bits, free, taken, wantFree, wantTaken)
 	}
 }
 

@@ -103,7 +103,7 @@ func (c *Controller) keepsFinalizer(s *allocator.State, cc *networkingv1.Cluster
 }
 
 func (c *Controller) patchFinalizers(ctx context.Context, cc *networkingv1.ClusterCIDR, present bool) error {
-	err := c.patchClusterCIDR(ctx, cc, "finalizers", api.FinalizersPatch(cc, present))
+	err := c.patchClusterCIDR(ctx, cc, "patch finalizers", api.FinalizersPatch(cc, present))
 	if err == nil {
 		klog.FromContext(ctx).Info("Updated finalizer", "clusterCIDR", klog.KObj(cc), "present", present)
 	}
@@ -111,15 +111,20 @@ func (c *Controller) patchFinalizers(ctx context.Context, cc *networkingv1.Clust
 }
 
 func (c *Controller) patchClusterCIDR(ctx context.Context, cc *networkingv1.ClusterCIDR, what string, patch []byte) error {
-	err := c.api.PatchClusterCIDR(ctx, cc.Name, patch)
-	switch {
-	case err == nil:
+	return c.wrote(cc, what, c.api.PatchClusterCIDR(ctx, cc.Name, patch))
+}
+
+// wrote notes the answer to a write about a ClusterCIDR.
+func (c *Controller) wrote(cc *networkingv1.ClusterCIDR, what string, err error) error {
+	if err == nil {
 		return nil
-	case writes.NotThere(err), apierrors.IsConflict(err):
-		// As a rule the object has changed since it was shown, and an event is coming. But a webhook can also refuse with these codes.
-		return writes.RefusedLater{Err: fmt.Errorf("patch %s of ClusterCIDR %s: %w", what, cc.Name, err)}
 	}
-	return fmt.Errorf("patch %s of ClusterCIDR %s: %w", what, cc.Name, err)
+	failed := fmt.Errorf("%s of ClusterCIDR %s: %w", what, cc.Name, err)
+	if writes.NotThere(err) || apierrors.IsConflict(err) || errors.Is(err, api.ErrNoStatus) {
+		// As a rule the object has changed since it was shown, and an event is coming. But a webhook can also refuse with these codes.
+		return writes.RefusedLater{Err: failed}
+	}
+	return failed
 }
 
 // tellAlarm writes an event about a ClusterCIDR that enters a state that somebody should look at: its status does not say so yet.
@@ -130,7 +135,7 @@ func (c *Controller) tellAlarm(s *allocator.State, cc *networkingv1.ClusterCIDR,
 	if alarm == "" || before != nil && before.Reason == now.Reason || alarm == ReasonDeletionBlocked && !s.InUse(cc.Name) {
 		return
 	}
-	c.events.tell(clusterCIDRReference(cc), alarm, now.Message, alarm)
+	c.events.tell(clusterCIDRReference(cc), alarm, now.Message)
 }
 
 // shows reports whether a status contains everything in want. What others wrote beside that stays theirs.
@@ -153,31 +158,21 @@ func showsRange(status, want *networkingv1.RangeStatus) bool {
 }
 
 func (c *Controller) applyStatus(ctx context.Context, cc *networkingv1.ClusterCIDR, want networkingv1.ClusterCIDRStatus) error {
-	err := c.api.ApplyStatus(ctx, cc.Name, api.StatusPatch(cc, want))
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, api.ErrNoStatus), apierrors.IsConflict(err): // The object was replaced; or a webhook refused with that code.
-		return writes.RefusedLater{Err: fmt.Errorf("apply status of ClusterCIDR %s: %w", cc.Name, err)}
-	}
-	return fmt.Errorf("apply status of ClusterCIDR %s: %w", cc.Name, err)
+	return c.wrote(cc, "apply status", c.api.ApplyStatus(ctx, cc.Name, api.StatusPatch(cc, want)))
 }
 
 // followFlags makes the ClusterCIDRs that were made from flags what the flags say now: semantics of package fromflags.
 func (c *Controller) followFlags(ctx context.Context) error {
 	var (
-		all   []*networkingv1.ClusterCIDR
-		inUse = map[string]bool{}
+		all []*networkingv1.ClusterCIDR
+		d   fromflags.Decision
 	)
 	c.with(func(s *allocator.State) {
 		for _, name := range slices.Sorted(maps.Keys(c.clusterCIDRs)) {
-			cc := c.clusterCIDRs[name].object
-			if all = append(all, cc); cc.DeletionTimestamp != nil && fromflags.Made(cc) {
-				inUse[name] = s.InUse(name)
-			}
+			all = append(all, c.clusterCIDRs[name].object)
 		}
+		d = fromflags.Decide(c.FromFlags, all, s.InUse)
 	})
-	d := fromflags.Decide(c.FromFlags, all, func(name string) bool { return inUse[name] })
 	var errs []error
 	for _, cc := range d.Create {
 		errs = append(errs, c.createFromFlags(ctx, cc))
@@ -210,11 +205,11 @@ func (c *Controller) createFromFlags(ctx context.Context, cc *networkingv1.Clust
 
 // writeAllocation enables or disables a ClusterCIDR, and in the same write annotates that the controller did so.
 func (c *Controller) writeAllocation(ctx context.Context, cc *networkingv1.ClusterCIDR, mode networkingv1.AllocationMode) error {
-	err := c.patchClusterCIDR(ctx, cc, "allocation", api.AllocationPatch(cc, mode))
+	err := c.patchClusterCIDR(ctx, cc, "patch allocation", api.AllocationPatch(cc, mode))
 	if err == nil {
 		klog.FromContext(ctx).Info("Followed the flags", "clusterCIDR", klog.KObj(cc), "allocation", mode)
 		if why := fromflags.Superseded(cc, c.FromFlags); mode == networkingv1.AllocationDisabled && why != "" {
-			c.events.tell(clusterCIDRReference(cc), ReasonSuperseded, fromflags.Event(cc, why), "")
+			c.events.tell(clusterCIDRReference(cc), ReasonSuperseded, fromflags.Event(cc, why))
 		}
 	}
 	return err

@@ -6,13 +6,11 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	networkinginformers "k8s.io/client-go/informers/networking/v1"
 	"k8s.io/client-go/kubernetes"
@@ -89,10 +87,6 @@ type Controller struct {
 	state *allocator.State
 	// clusterCIDRs are the objects as last shown, by name.
 	clusterCIDRs map[string]*clusterCIDR
-	// serves is whether everything that existed at the start is known.
-	serves atomic.Bool
-	// firstSeen is when the Nodes without podCIDRs were first seen, by UID, for a metric.
-	firstSeen map[types.UID]time.Time
 }
 
 // clusterCIDR is a ClusterCIDR as last shown.
@@ -114,7 +108,6 @@ func New(cfg Config) (*Controller, error) {
 		clusterCIDRQueue: queues.New[string]("multi_cidr_node_ipam_clustercidrs", queues.RetryMax),
 		state:            allocator.New(),
 		clusterCIDRs:     map[string]*clusterCIDR{},
-		firstSeen:        map[types.UID]time.Time{},
 		events:           newEvents(cfg.Client),
 	}
 	c.api = api.API{Kube: cfg.Client, ClusterCIDRs: cfg.ClusterCIDRClient, Fence: cfg.Fence, Limiter: cfg.Limiter}
@@ -158,15 +151,11 @@ func (c *Controller) Run(ctx context.Context) {
 
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // before Wait, which waits for goroutines that end with ctx
 	defer c.nodeQueue.ShutDown()
 	defer c.clusterCIDRQueue.ShutDown()
 	defer c.events.start()()
 
-	stopHearing, ok := c.start(ctx)
-	defer stopHearing()
-	if !ok {
+	if !c.start(ctx) {
 		return
 	}
 	work := func(workers int, queue queues.Queue[string], sync func(context.Context, string) error) {
@@ -202,6 +191,16 @@ func (c *Controller) with(f func(*allocator.State)) {
 	}
 }
 
+// whenStarted runs f on the state, exclusively, if it knows everything that existed at the start, and reports whether it does.
+func (c *Controller) whenStarted(f func(*allocator.State)) (started bool) {
+	c.with(func(s *allocator.State) {
+		if started = s.Started(); started {
+			f(s)
+		}
+	})
+	return started
+}
+
 // note notes whether an object can be written. Usually all fail for the same reason, so only the first failure is logged, and each object gets
 // its own event.
 func (c *Controller) note(ctx context.Context, kind health.Kind, name string, err error) {
@@ -233,11 +232,6 @@ func (c *Controller) DebuggingHandler() http.Handler {
 			nodes, _ := c.Nodes.Lister().List(labels.Everything()) // It fails only for a selector that cannot be parsed.
 			return nodes
 		},
-		With: func(f func(*allocator.State)) bool {
-			if c.serves.Load() {
-				c.with(f)
-			}
-			return c.serves.Load()
-		},
+		With: c.whenStarted,
 	})
 }

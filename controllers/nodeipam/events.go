@@ -61,7 +61,7 @@ type events struct {
 	client      kubernetes.Interface
 	broadcaster record.EventBroadcaster
 	recorder    record.EventRecorder
-	// said is the gist of the last event, by object and reason.
+	// said is the message of the last event, by object and reason.
 	said *utilcache.LRUExpireCache
 }
 
@@ -79,17 +79,13 @@ func (e *events) start() (stop func()) {
 	return e.broadcaster.Shutdown
 }
 
-// tell writes an event, unless the last one about this object and reason had the same gist and is recent. gist is the message without what
-// makes no difference to a reader; empty for the message.
-func (e *events) tell(about v1.ObjectReference, reason, message, gist string) {
-	if gist == "" {
-		gist = message
-	}
+// tell writes an event, unless the last one about this object and reason had the same message and is recent.
+func (e *events) tell(about v1.ObjectReference, reason, message string) {
 	key := string(about.UID) + "/" + reason
-	if last, ok := e.said.Get(key); ok && last == gist {
+	if last, ok := e.said.Get(key); ok && last == message {
 		return
 	}
-	e.said.Add(key, gist, saidFor)
+	e.said.Add(key, message, saidFor)
 	e.recorder.Event(&about, v1.EventTypeWarning, reason, text.Cut(message, text.MaxMessage))
 }
 
@@ -118,8 +114,8 @@ func (c *Controller) tellWriteFailed(kind health.Kind, name, why string) {
 	switch {
 	case about.UID == "":
 	case kind == health.WritesStatus:
-		c.events.tell(about, ReasonStatusWriteFailed, "The status cannot be written: "+why, "")
+		c.events.tell(about, ReasonStatusWriteFailed, "The status cannot be written: "+why)
 	case kind == health.WritesNode:
-		c.events.tell(about, ReasonWriteFailed, "podCIDRs cannot be written: "+why, "")
+		c.events.tell(about, ReasonWriteFailed, "podCIDRs cannot be written: "+why)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// TestEventsAreSaidOnce: what was said about an object is not said again, until it changes for a reader.
+// TestEventsAreSaidOnce: what was said about an object is not said again, until it changes.
 func TestEventsAreSaidOnce(t *testing.T) {
 	client := fake.NewSimpleClientset()
 	written := make(chan string, 100)
@@ -26,15 +26,15 @@ func TestEventsAreSaidOnce(t *testing.T) {
 	e := newEvents(client)
 	defer e.start()()
 	a, b := nodeReference("a", "1"), nodeReference("b", "2")
-	e.tell(a, "Full", "2 of 5 are full", "full")
-	e.tell(a, "Full", "3 of 5 are full", "full")
-	e.tell(b, "Full", "3 of 5 are full", "full")
-	e.tell(a, "Full", "4 of 5 are full, one is disabled", "full or disabled")
-	e.tell(a, "Conflict", "full", "")
-	e.tell(a, "Conflict", "full", "")
-	e.tell(nodeReference("a", "3"), "Full", "another Node of that name", "full")
+	e.tell(a, "Full", "two are full")
+	e.tell(a, "Full", "two are full")
+	e.tell(b, "Full", "two are full")
+	e.tell(a, "Full", "one is full, one is disabled")
+	e.tell(a, "Conflict", "full")
+	e.tell(a, "Conflict", "full")
+	e.tell(nodeReference("a", "3"), "Full", "one is full, one is disabled")
 	var got []string
-	want := []string{"a: Full, 2 of 5 are full", "b: Full, 3 of 5 are full", "a: Full, 4 of 5 are full, one is disabled", "a: Conflict, full", "a: Full, another Node of that name"}
+	want := []string{"a: Full, two are full", "b: Full, two are full", "a: Full, one is full, one is disabled", "a: Conflict, full", "a: Full, one is full, one is disabled"}
 	for range want {
 		got = append(got, <-written)
 	}

@@ -9,12 +9,9 @@ import (
 
 // figures are what the metrics show about the state.
 func (c *Controller) figures() (f metrics.Figures, ok bool) {
-	if !c.serves.Load() {
-		return f, false // An empty state says nothing.
-	}
 	f = metrics.Figures{States: map[string]string{}, Blockers: map[string]int{}}
 	var pools []*pool.Pool
-	c.with(func(s *allocator.State) {
+	ok = c.whenStarted(func(s *allocator.State) {
 		counts := s.Counts()
 		f.WithPodCIDRs, f.Holding, f.Sharing, f.OutOfRange, f.Pending = counts.Assigned, counts.Holding, counts.Sharing, counts.OutOfRange, counts.Pending
 		pools = s.Pools()
@@ -26,7 +23,7 @@ func (c *Controller) figures() (f metrics.Figures, ok bool) {
 			}
 		})
 	}
-	return f, true
+	return f, ok
 }
 
 func addPool(f *metrics.Figures, s *allocator.State, p *pool.Pool) {
@@ -34,8 +31,9 @@ func addPool(f *metrics.Figures, s *allocator.State, p *pool.Pool) {
 		f.Blockers[p.Name] = s.Users(p)
 	}
 	for _, r := range p.Ranges {
+		covering, _ := s.CoveredBy(r)
 		f.Ranges = append(f.Ranges, metrics.RangeFigures{
-			ClusterCIDR: p.Name, Family: r.Family(), Status: *s.RangeStatus(p, r), CoveredBy: s.CoveredBy(r), Traffic: s.Traffic(p, r.Family()),
+			ClusterCIDR: p.Name, Family: r.Family(), Status: *s.RangeStatus(p, r), CoveredBy: covering.Owner.ID, Traffic: s.Traffic(p, r.Family()),
 		})
 	}
 }

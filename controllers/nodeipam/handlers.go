@@ -42,21 +42,7 @@ func handle[O any](seen, gone func(O)) cache.ResourceEventHandlerFuncs {
 func (c *Controller) seeNode(node *v1.Node) {
 	var seen allocator.Seen
 	c.with(func(s *allocator.State) {
-		before, _ := s.Node(node.Name)
-		if before.UID != node.UID {
-			delete(c.firstSeen, before.UID)
-		}
-		switch _, known := c.firstSeen[node.UID]; {
-		case !pool.ShowsPodCIDRs(node):
-			if !known && (before.UID != node.UID || before.State != allocator.Assigned) {
-				c.firstSeen[node.UID] = time.Now()
-			}
-		case node.Annotations[networkingv1.AnnotationLeaseHolder] == c.identity:
-			c.assigned(node.UID)
-		default:
-			delete(c.firstSeen, node.UID)
-		}
-		if seen = s.Observe(node); seen.Work && c.serves.Load() {
+		if seen = s.Observe(node, time.Now()); seen.Work {
 			c.nodeQueue.Add(node.Name)
 		}
 	})
@@ -69,24 +55,21 @@ func (c *Controller) seeNode(node *v1.Node) {
 
 // report says what is remarkable about what a Node shows.
 func (c *Controller) report(node *v1.Node, seen allocator.Seen) {
+	writer := node.Annotations[networkingv1.AnnotationLeaseHolder]
 	switch {
 	case seen.Unread != nil:
 		utilruntime.HandleError(fmt.Errorf("node %s: %w", node.Name, seen.Unread))
 	case seen.NotKept:
 		c.notKept(node.Name)
-	case seen.First:
-		// podCIDRs without a name are this process's own if it sent them: a policy then removes annotations.
-		if by := node.Annotations[networkingv1.AnnotationLeaseHolder]; by != c.identity && (by != "" || !seen.Own) {
-			c.writtenByOther(node)
-		}
+	case writer == c.identity:
+		observeAssignment(seen.Since)
+	case seen.First && (writer != "" || !seen.Own): // Without a writer they are this process's own if it sent them: a policy then removes annotations.
+		c.writtenByOther(node)
 	}
 }
 
 func (c *Controller) nodeGone(node *v1.Node) {
-	c.with(func(s *allocator.State) {
-		delete(c.firstSeen, node.UID)
-		s.Gone(node.Name, node.UID)
-	})
+	c.with(func(s *allocator.State) { s.Gone(node.Name, node.UID) })
 	c.nodeQueue.Forget(node.Name)
 	c.health.Wrote(health.WritesNode, node.Name, nil)
 }
@@ -114,7 +97,7 @@ func (c *Controller) writtenByOther(node *v1.Node) {
 	}
 	metrics.AssignedByOther()
 	klog.Background().Error(nil, "Another allocator is on", "node", klog.KObj(node), "message", message)
-	c.events.tell(nodeReference(node.Name, node.UID), ReasonAssignedByOther, message+".", "")
+	c.events.tell(nodeReference(node.Name, node.UID), ReasonAssignedByOther, message+".")
 }
 
 // seeClusterCIDR records a ClusterCIDR. A disabled or deleted one stops allocating at once, even while its worker waits for an answer.
@@ -136,9 +119,7 @@ func (c *Controller) seeClusterCIDR(cc *networkingv1.ClusterCIDR) {
 		known.object = cc
 		s.SetPool(p)
 	})
-	if c.serves.Load() {
-		c.queueClusterCIDR(cc.Name)
-	}
+	c.queueClusterCIDR(cc.Name)
 }
 
 func (c *Controller) clusterCIDRGone(cc *networkingv1.ClusterCIDR) {
@@ -150,9 +131,7 @@ func (c *Controller) clusterCIDRGone(cc *networkingv1.ClusterCIDR) {
 	for _, kind := range []health.Kind{health.WritesClusterCIDR, health.WritesStatus} {
 		c.health.Wrote(kind, cc.Name, nil)
 	}
-	if c.serves.Load() {
-		c.queueClusterCIDR(cc.Name)
-	}
+	c.queueClusterCIDR(cc.Name)
 }
 
 // queueClusterCIDR queues a ClusterCIDR for its finalizer and status, and the flags if they may ask for another one now.
@@ -165,9 +144,9 @@ func (c *Controller) queueClusterCIDR(name string) {
 
 // seeServiceCIDR records the ranges of a ServiceCIDR. One that is being deleted counts until it is gone: its addresses may still be in use.
 func (c *Controller) seeServiceCIDR(serviceCIDR *networkingapiv1.ServiceCIDR) {
-	ranges, unreadable := pool.ServiceRangesOf(serviceCIDR)
-	for _, err := range unreadable {
-		klog.Background().Error(err, "Passing over a service range that cannot be read", "serviceCIDR", klog.KObj(serviceCIDR))
+	ranges, err := pool.ServiceRangesOf(serviceCIDR)
+	if err != nil {
+		klog.Background().Error(err, "Passing over service ranges that cannot be read", "serviceCIDR", klog.KObj(serviceCIDR))
 	}
 	c.with(func(s *allocator.State) { s.SetService(serviceSource(serviceCIDR), ranges) })
 }

@@ -65,15 +65,15 @@ func (c *Controller) advance(ctx context.Context, name string) error {
 // tell writes the events about a Node: why it is pending, or what is wrong with its podCIDRs. It reports whether it is pending. The caller
 // holds the lock.
 func (c *Controller) tell(s *allocator.State, name string) (pending bool) {
-	if view, ok := s.Pending(name); ok {
-		c.events.tell(nodeReference(name, view.UID), ReasonNotAvailable, view.Message, view.Gist)
-		return true
+	view, _ := s.Node(name)
+	reason, message := s.Why(name)
+	if pending = reason != "" && reason != allocator.NoneNeeded; pending {
+		c.events.tell(nodeReference(name, view.UID), ReasonNotAvailable, message)
 	}
 	for reason, message := range s.Findings(name) {
-		view, _ := s.Node(name)
-		c.events.tell(nodeReference(name, view.UID), reason, message, "")
+		c.events.tell(nodeReference(name, view.UID), reason, message)
 	}
-	return false
+	return pending
 }
 
 // write sends the podCIDRs of exactly this Node. It waits for the client-side limit and for the fence before it locks the state, so that what
@@ -108,13 +108,11 @@ func (c *Controller) write(ctx context.Context, name string, uid types.UID) erro
 // answered records what the answer to a write of podCIDRs means.
 func (c *Controller) answered(name string, r allocator.Reservation, version string, err error) error {
 	until := time.Now().Add(c.Fence.Unanswered())
-	kept := true
+	kept, since := true, time.Time{}
 	c.with(func(s *allocator.State) {
 		switch {
 		case err == nil && version != "":
-			if kept = s.Stored(name, r.UID, version); kept {
-				c.assigned(r.UID)
-			}
+			kept, since = s.Stored(name, r.UID, version)
 		case api.NotSent(err):
 			s.NotSent(name, r.UID)
 		case api.Refused(err):
@@ -136,15 +134,15 @@ func (c *Controller) answered(name string, r allocator.Reservation, version stri
 		c.notKept(name)
 		return writes.Later(notKeptRetry)
 	}
+	observeAssignment(since)
 	return nil
 }
 
-// assigned notes for the metric that a Node has podCIDRs of this process, at the answer or at its event, whichever comes first. The caller
-// holds the lock.
-func (c *Controller) assigned(uid types.UID) {
-	if first, ok := c.firstSeen[uid]; ok {
-		metrics.ObserveAssignment(time.Since(first).Seconds())
-		delete(c.firstSeen, uid)
+// observeAssignment notes for the metric that a Node has podCIDRs of this process. It is told once for each: at the answer or at the event,
+// whichever comes first, and then since is not zero.
+func observeAssignment(since time.Time) {
+	if !since.IsZero() {
+		metrics.ObserveAssignment(time.Since(since).Seconds())
 	}
 }
 
@@ -160,7 +158,7 @@ func (c *Controller) readBack(ctx context.Context, name string, uid types.UID) e
 		return fmt.Errorf("read Node %s, to find out whether its podCIDRs are stored: %w", name, err)
 	default:
 		var seen allocator.Seen
-		c.with(func(s *allocator.State) { seen = s.ReadBack(node) })
+		c.with(func(s *allocator.State) { seen = s.ReadBack(node, time.Now()) })
 		if seen.Unread != nil {
 			return fmt.Errorf("read Node %s: %w", name, seen.Unread)
 		}

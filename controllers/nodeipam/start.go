@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/pager"
 	"k8s.io/klog/v2"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
@@ -27,8 +28,6 @@ import (
 const (
 	// lookInterval is how often a cache that is behind is looked at.
 	lookInterval = 50 * time.Millisecond
-	// recordInterval is how often it is asked whether the handlers have recorded everything, which takes them a second in very large clusters.
-	recordInterval = 5 * time.Millisecond
 	// readInterval is how often a read is repeated that fails, and how long a cache is asked for its version.
 	readInterval = time.Second
 	// compareInterval is how often a cache is compared with a consistent list while it is behind.
@@ -43,8 +42,7 @@ type kind struct {
 	name     string
 	informer cache.SharedIndexInformer
 	handler  cache.ResourceEventHandler
-	list     func(context.Context, metav1.ListOptions) (runtime.Object, error)
-	get      func(context.Context, string) (metav1.Object, error)
+	list     pager.ListPageFunc
 	// shows reports whether what is stored in the cache, an object of the same name or nil, is as new as what was listed.
 	shows func(stored any, listed metav1.Object) bool
 	// asOf is the resource version of a consistent read, which the cache has to reach; empty if the API server does not serve the kind.
@@ -52,48 +50,42 @@ type kind struct {
 }
 
 func (c *Controller) kinds() []*kind {
-	nodes, clusterCIDRs, serviceCIDRs := c.Client.CoreV1().Nodes(), c.ClusterCIDRClient.NetworkingV1().ClusterCIDRs(), c.Client.NetworkingV1().ServiceCIDRs()
 	return []*kind{
 		{
-			name: "ClusterCIDRs", informer: c.informer, handler: handle(c.seeClusterCIDR, c.clusterCIDRGone), shows: asNew,
-			list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				return clusterCIDRs.List(ctx, o)
-			},
-			get: func(ctx context.Context, name string) (metav1.Object, error) {
-				return clusterCIDRs.Get(ctx, name, metav1.GetOptions{})
-			},
+			name: "ClusterCIDRs", informer: c.informer, handler: handle(c.seeClusterCIDR, c.clusterCIDRGone),
+			list: listOf(c.ClusterCIDRClient.NetworkingV1().ClusterCIDRs().List), shows: asNew,
 		},
 		{
-			name: "ServiceCIDRs", informer: c.ServiceCIDRs.Informer(), handler: handle(c.seeServiceCIDR, c.serviceCIDRGone), shows: asNew,
-			list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				return serviceCIDRs.List(ctx, o)
-			},
-			get: func(ctx context.Context, name string) (metav1.Object, error) {
-				return serviceCIDRs.Get(ctx, name, metav1.GetOptions{})
-			},
+			name: "ServiceCIDRs", informer: c.ServiceCIDRs.Informer(), handler: handle(c.seeServiceCIDR, c.serviceCIDRGone),
+			list: listOf(c.Client.NetworkingV1().ServiceCIDRs().List), shows: asNew,
 		},
 		{
-			name: "Nodes", informer: c.Nodes.Informer(), handler: handle(c.seeNode, c.nodeGone), shows: showsPodCIDRs, asOf: c.NodesAsOf,
-			list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return nodes.List(ctx, o) },
-			get: func(ctx context.Context, name string) (metav1.Object, error) {
-				return nodes.Get(ctx, name, metav1.GetOptions{})
-			},
+			name: "Nodes", informer: c.Nodes.Informer(), handler: handle(c.seeNode, c.nodeGone),
+			list: listOf(c.Client.CoreV1().Nodes().List), shows: showsPodCIDRs, asOf: c.NodesAsOf,
 		},
 	}
 }
 
+// listOf returns a function that makes one request for a list, which is consistent as long as the options name no resource version.
+func listOf[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) pager.ListPageFunc {
+	return func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
+		defer cancel()
+		return list(ctx, options)
+	}
+}
+
 // start returns true when the state knows what every Node holds, so that allocation can begin; false if ctx was done before. While it waits,
-// the log and the health check say what for. It also returns what removes the handlers.
+// the log and the health check say what for.
 //
 // A cache can start behind: an API server answers a first list from its own watch cache, which may lag. Then the writes of an earlier leader
 // would be missing, and its blocks would be allocated again. So the caches must be at least as new as a consistent read made after the Lease
 // was acquired.
-func (c *Controller) start(ctx context.Context) (stop func(), ok bool) {
+func (c *Controller) start(ctx context.Context) bool {
 	began, kinds := time.Now(), c.kinds() // Processes before this one have ended by now, or another one led before.
-	stop = func() {}
 	for _, k := range kinds {
 		if !c.read(ctx, k) {
-			return stop, false
+			return false
 		}
 	}
 	go c.informer.Run(ctx.Done())
@@ -102,50 +94,33 @@ func (c *Controller) start(ctx context.Context) (stop func(), ok bool) {
 	}
 	for _, k := range kinds {
 		if k.asOf != "" && (!c.waitSynced(ctx, k) || !c.waitFresh(ctx, k)) {
-			return stop, false
+			return false
 		}
 	}
 	nodes := kinds[len(kinds)-1]
-	if !c.waitForLateWrites(ctx, began, nodes) {
-		return stop, false
+	if !c.waitForLateWrites(ctx, began, nodes) || !addHandlers(ctx, kinds) {
+		return false
 	}
-	stop, ok = c.addHandlers(ctx, kinds)
-	if !ok {
-		return stop, false
-	}
-	c.serves.Store(true)
 	c.with(func(s *allocator.State) { s.Start() })
 	c.clusterCIDRQueue.Add(followFlags)
 	c.health.WaitFor(health.Problem{})
 	klog.FromContext(ctx).Info("Read all ClusterCIDRs and Nodes, starting to serve")
-	return stop, true
+	return true
 }
 
-// addHandlers adds the handlers, and returns when everything that the caches show is recorded.
-func (c *Controller) addHandlers(ctx context.Context, kinds []*kind) (stop func(), ok bool) {
-	var (
-		stops  []func() error
-		synced []cache.InformerSynced
-	)
-	stop = func() {
-		for _, stop := range stops {
-			_ = stop()
-		}
-	}
+// addHandlers adds the handlers, and returns true when everything that the caches show is recorded.
+func addHandlers(ctx context.Context, kinds []*kind) bool {
+	var synced []cache.InformerSynced
 	for _, k := range kinds {
 		registration, err := k.informer.AddEventHandler(k.handler)
 		if err != nil { // The informer has ended, and so has ctx.
-			return stop, false
+			return false
 		}
-		stops = append(stops, func() error { return k.informer.RemoveEventHandler(registration) })
 		if k.asOf != "" {
 			synced = append(synced, registration.HasSynced)
 		}
 	}
-	err := wait.PollUntilContextCancel(ctx, recordInterval, true, func(context.Context) (bool, error) {
-		return !slices.ContainsFunc(synced, func(is cache.InformerSynced) bool { return !is() }), nil
-	})
-	return stop, err == nil
+	return cache.WaitForCacheSync(ctx.Done(), synced...)
 }
 
 // read makes a consistent read of a kind, unless there is one. It repeats it until it succeeds, and says what to do.
@@ -154,9 +129,7 @@ func (c *Controller) read(ctx context.Context, k *kind) bool {
 		if k.asOf != "" {
 			return true, nil
 		}
-		limited, cancel := context.WithTimeout(ctx, readTimeout)
-		defer cancel()
-		list, err := k.list(limited, metav1.ListOptions{Limit: 1}) // An empty resource version means the most recent one.
+		list, err := k.list(ctx, metav1.ListOptions{Limit: 1}) // An empty resource version means the most recent one.
 		if err == nil {
 			k.asOf, err = meta.NewAccessor().ResourceVersion(list)
 		}
@@ -247,40 +220,31 @@ func (c *Controller) cannotRead(ctx context.Context, k *kind, err error) {
 }
 
 // listAll makes a consistent list, page by page.
-func (k *kind) listAll(ctx context.Context) (all map[string]metav1.Object, err error) {
-	all = map[string]metav1.Object{}
-	for options := (metav1.ListOptions{Limit: 500}); ; {
-		limited, cancel := context.WithTimeout(ctx, readTimeout)
-		page, err := k.list(limited, options)
-		if cancel(); err != nil {
-			return nil, err
+func (k *kind) listAll(ctx context.Context) (map[string]metav1.Object, error) {
+	all := map[string]metav1.Object{}
+	err := pager.New(k.list).EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
+		object, err := meta.Accessor(o)
+		if err == nil {
+			all[object.GetName()] = object
 		}
-		err = meta.EachListItem(page, func(o runtime.Object) error {
-			object, err := meta.Accessor(o)
-			if err == nil {
-				all[object.GetName()] = object
-			}
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		of, err := meta.ListAccessor(page)
-		if err != nil {
-			return nil, err
-		}
-		if options.Continue = of.GetContinue(); options.Continue == "" {
-			return all, nil
-		}
-	}
+		return err
+	})
+	return all, err
 }
 
 // gone reports whether an object that was listed is gone by now, or another one.
 func (k *kind) gone(ctx context.Context, listed metav1.Object) bool {
-	limited, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	now, err := k.get(limited, listed.GetName())
-	return writes.NotThere(err) || err == nil && now.GetUID() != listed.GetUID()
+	now, err := k.list(ctx, metav1.SingleObject(metav1.ObjectMeta{Name: listed.GetName()}))
+	if err != nil {
+		return false
+	}
+	gone := true
+	err = meta.EachListItem(now, func(o runtime.Object) error {
+		object, err := meta.Accessor(o)
+		gone = err == nil && object.GetUID() != listed.GetUID()
+		return err
+	})
+	return err == nil && gone
 }
 
 // asNew reports whether an object in the cache is at least as new as the listed one.

@@ -63,7 +63,7 @@ const (
 	ReasonServiceRange = "ServiceRange"
 	// ReasonNodeAddress (True): with the address of a Node.
 	ReasonNodeAddress = "NodeAddress"
-	// ReasonSpecialAddresses (True): with loopback, link-local or multicast addresses; or one block is the whole address space.
+	// ReasonSpecialAddresses (True): with loopback, link-local or multicast addresses.
 	ReasonSpecialAddresses = "SpecialAddresses"
 	// ReasonClusterCIDR (True): with another ClusterCIDR.
 	ReasonClusterCIDR = "ClusterCIDR"

@@ -62,7 +62,7 @@ func fill(b *testing.B, s *allocator.State, nodes, clusterCIDRs int) (all []*v1.
 	s.Start()
 	for i := range nodes {
 		node := machine(i, clusterCIDRs)
-		s.Observe(node)
+		s.Observe(node, time.Time{})
 		s.Next(node.Name, time.Time{})
 		r, ok := s.Send(node.Name, node.UID)
 		if !ok {
@@ -72,7 +72,7 @@ func fill(b *testing.B, s *allocator.State, nodes, clusterCIDRs int) (all []*v1.
 		node.Spec.PodCIDRs = Texts(r.Blocks)
 		node.Spec.PodCIDR = node.Spec.PodCIDRs[0]
 		From(r.ClusterCIDR)(node)
-		s.Observe(node)
+		s.Observe(node, time.Time{})
 		all = append(all, node)
 	}
 	s.Changes()
@@ -87,7 +87,7 @@ func benchmarkServe(b *testing.B, nodes, clusterCIDRs int) {
 	for i := 0; b.Loop(); i++ {
 		node := machine(nodes+i%1000, clusterCIDRs)
 		start := time.Now()
-		s.Observe(node)
+		s.Observe(node, time.Time{})
 		s.Next(node.Name, start)
 		r, ok := s.Send(node.Name, node.UID)
 		s.Changes()
@@ -98,7 +98,7 @@ func benchmarkServe(b *testing.B, nodes, clusterCIDRs int) {
 		node = node.DeepCopy()
 		node.Spec.PodCIDRs = Texts(r.Blocks)
 		start = time.Now()
-		s.Observe(node)
+		s.Observe(node, time.Time{})
 		s.Changes()
 		confirm = append(confirm, time.Since(start))
 		s.Gone(node.Name, node.UID)
@@ -134,7 +134,7 @@ func benchmarkRebuild(b *testing.B, nodes, clusterCIDRs int) {
 		start := time.Now()
 		s := town(clusterCIDRs)
 		for _, node := range all {
-			s.Observe(node)
+			s.Observe(node, time.Time{})
 		}
 		s.Start()
 		s.Walk()

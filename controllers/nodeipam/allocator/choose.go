@@ -40,9 +40,9 @@ func (s *State) Walk() {
 	}
 }
 
-// choose reserves blocks of the first candidate that has a free block in each of its ranges. full are pools known to have none, and may be
-// nil. It reports whether there is one; otherwise the Node stays without blocks, and is pending unless its search ended at a pool with
-// allocation None.
+// choose reserves blocks of the first candidate that has a free block in each of its ranges. full are pools known to have none; those that are
+// found are added. It reports whether there is one; otherwise the Node stays without blocks, and is pending unless its search ended at a pool
+// with allocation None.
 func (s *State) choose(n *node, full map[*pool.Pool]bool) bool {
 	for p := range s.candidates.Of(n.object) {
 		if p.State == ipam.None {
@@ -51,20 +51,16 @@ func (s *State) choose(n *node, full map[*pool.Pool]bool) bool {
 		if p.State != ipam.Enabled || full[p] {
 			continue
 		}
-		pick, missing := s.ledger.Look(&p.Pool)
-		if len(missing) > 0 {
-			if full != nil {
-				full[p] = true
-			}
+		from := s.cursors(p)
+		blocks := s.ledger.Reserve(n.owner(), &p.Pool)
+		if len(blocks) == 0 {
+			full[p] = true
 			continue
 		}
-		from := s.cursors(p)
-		if s.ledger.Reserve(ownerOf(n.uid), pick) {
-			n.pool, n.poolID, n.state = p.Name, p.ID, Reserved
-			s.countAllocations(p, pick.Blocks, from)
-			s.touch(pick.Blocks...)
-			return true
-		}
+		n.pool, n.poolID, n.state = p.Name, p.ID, Reserved
+		s.countAllocations(p, blocks, from)
+		s.touch(blocks...)
+		return true
 	}
 	return false
 }
@@ -73,13 +69,13 @@ func (s *State) choose(n *node, full map[*pool.Pool]bool) bool {
 // Node, contains and does not exclude them, and nobody else holds their addresses.
 func (s *State) valid(n *node) bool {
 	p, ok := s.pools[n.pool]
-	return ok && p.ID == n.poolID && p.Allocates(s.ledger.Held(ownerOf(n.uid))) && p.Matches(n.object) && !s.conflicts(n.uid)
+	return ok && p.ID == n.poolID && p.Allocates(s.held(n)) && p.Matches(n.object) && !s.conflicts(n)
 }
 
 // release takes away the blocks of a Node that were certainly not written.
 func (s *State) release(n *node) {
 	s.hold(n, nil)
-	n.pool, n.poolID, n.answered, n.unansweredUntil, n.state, n.refused = "", "", "", time.Time{}, None, false
+	n.reservation = reservation{}
 }
 
 // Action is what a worker does next for a Node.
@@ -139,7 +135,7 @@ func (s *State) hasBlocks(n *node) bool {
 	if n.state == None {
 		s.Walk()
 	}
-	return n.state != None || s.choose(n, nil)
+	return n.state != None || s.choose(n, map[*pool.Pool]bool{})
 }
 
 // Send returns what to write to exactly this Node, and counts it as sent: from now on nothing that happens to others takes the blocks away.
@@ -159,7 +155,7 @@ func (s *State) Send(name string, uid types.UID) (r Reservation, ok bool) {
 	if !s.hasBlocks(n) {
 		return Reservation{}, false
 	}
-	r = Reservation{UID: n.uid, ClusterCIDR: n.pool, Blocks: s.ledger.Held(ownerOf(n.uid)), First: n.state == Reserved}
+	r = Reservation{UID: n.uid, ClusterCIDR: n.pool, Blocks: s.held(n), First: n.state == Reserved}
 	n.state = Sent
 	return r, true
 }
@@ -172,20 +168,22 @@ func (s *State) sent(name string, uid types.UID) *node {
 	return nil
 }
 
-// Stored records that the API server has the podCIDRs that were sent, as of a resource version. It reports false if the Node, as shown,
-// has that version and no podCIDRs: something drops them, and the write changed nothing.
-func (s *State) Stored(name string, uid types.UID, version string) (kept bool) {
+// Stored records that the API server has the podCIDRs that were sent, as of a resource version. kept is false if the Node, as shown, has that
+// version and no podCIDRs: something drops them, and the write changed nothing. since is when the Node was first seen, if it is only now known
+// to have podCIDRs.
+func (s *State) Stored(name string, uid types.UID, version string) (kept bool, since time.Time) {
 	n := s.sent(name, uid)
-	if n == nil {
-		return true
-	}
-	if !olderThan(n.object, version) {
-		return false
+	switch {
+	case n == nil:
+		return true, time.Time{}
+	case !olderThan(n.object, version):
+		return false, time.Time{}
 	}
 	s.leave(n)
+	since, n.since = n.since, time.Time{}
 	n.state, n.answered, n.refused = Assigned, version, false
-	s.touch(s.ledger.Held(ownerOf(uid))...)
-	return true
+	s.touch(s.held(n)...)
+	return true, since
 }
 
 // Refused records that the API server refused a write of podCIDRs. If no earlier one can still be carried out, the blocks are free at once,
@@ -207,7 +205,7 @@ func (s *State) Refused(name string, uid types.UID) {
 func (s *State) NotSent(name string, uid types.UID) {
 	if n := s.sent(name, uid); n != nil && n.unansweredUntil.IsZero() {
 		n.state = Reserved
-		s.touch(s.ledger.Held(ownerOf(uid))...)
+		s.touch(s.held(n)...)
 	}
 }
 
@@ -219,11 +217,11 @@ func (s *State) Unanswered(name string, uid types.UID, until time.Time) {
 }
 
 // ReadBack records podCIDRs that a read shows of a Node, unless that Node is gone by now, or known to have some.
-func (s *State) ReadBack(object *v1.Node) (seen Seen) {
+func (s *State) ReadBack(object *v1.Node, now time.Time) (seen Seen) {
 	if s.sent(object.Name, object.UID) == nil {
 		return Seen{}
 	}
-	return s.Observe(object)
+	return s.Observe(object, now)
 }
 
 // NotStored records that a read, made when no write could be carried out any more, shows that exactly this Node has no podCIDRs, or is gone.

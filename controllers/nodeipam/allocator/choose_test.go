@@ -52,7 +52,7 @@ func (s *state) show(n *v1.Node) allocator.Seen {
 	s.version++
 	n.ResourceVersion = fmt.Sprint(s.version)
 	s.nodes[n.Name] = n
-	return s.Observe(n)
+	return s.Observe(n, now)
 }
 
 func (s *state) has(n *v1.Node, podCIDRs ...string) allocator.Seen {
@@ -145,6 +145,7 @@ func priority(n int32, cc *networkingv1.ClusterCIDR) *networkingv1.ClusterCIDR {
 }
 
 func excluding(cc *networkingv1.ClusterCIDR, cidrs ...string) *networkingv1.ClusterCIDR {
+	cc.Generation++
 	cc.Spec.ExcludedCIDRs = cidrs
 	return cc
 }
@@ -431,7 +432,7 @@ func TestOlderThanAnAnswer(t *testing.T) {
 		"a read": func(s *state) {
 			read := Node("n")
 			read.ResourceVersion, read.Spec.PodCIDRs = "5", []string{"10.0.0.0/24"}
-			s.Observe(read)
+			s.Observe(read, now)
 		},
 	} {
 		s := started(t, []*networkingv1.ClusterCIDR{cc("cc", nil, 8, "10.0.0.0/22")})
@@ -441,7 +442,7 @@ func TestOlderThanAnAnswer(t *testing.T) {
 		for version, want := range map[string]allocator.Seen{"2": {}, "4": {}} {
 			n := Node("n", Label("some", "label"))
 			n.ResourceVersion = version
-			if diff := cmp.Diff(want, s.Observe(n)); diff != "" {
+			if diff := cmp.Diff(want, s.Observe(n, now)); diff != "" {
 				t.Errorf("%s, and then the version %s (-want +got):\n%s", what, version, diff)
 			}
 			if view, _ := s.Node("n"); view.State != allocator.Assigned {
@@ -450,7 +451,7 @@ func TestOlderThanAnAnswer(t *testing.T) {
 		}
 		n := Node("n")
 		n.ResourceVersion = "5"
-		if seen := s.Observe(n); !seen.NotKept {
+		if seen := s.Observe(n, now); !seen.NotKept {
 			t.Errorf("%s, and then the version 5: %+v", what, seen)
 		}
 		if view, _ := s.Node("n"); view.State != allocator.Sent || !slices.Equal(view.Blocks, Pfxs("10.0.0.0/24")) {
@@ -529,10 +530,7 @@ func TestMembers(t *testing.T) {
 	s.Next("reserved", now)
 	members := func(name string) (names []string) {
 		p, _ := s.Pool(name)
-		for uid := range s.Members(p) {
-			names = append(names, strings.TrimPrefix(string(uid), "uid-"))
-		}
-		return names
+		return slices.AppendSeq(names, s.Members(p))
 	}
 	s.want("of a", members("a"), "named", "unnamed", "elsewhere", "high")
 	s.want("of b", members("b"), "unnamed", "elsewhere")

@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
@@ -50,19 +49,13 @@ func (s *State) sending(p *pool.Pool) bool {
 
 func (s *State) RangeStatus(p *pool.Pool, r ipam.Range) *networkingv1.RangeStatus {
 	usage := s.ledger.Usage(&p.Pool, r)
-	total, taken := r.Blocks(), uint64(0)
-	if total == math.MaxUint64 { // capped, so the number of free blocks may be, too
-		taken = s.ledger.Taken(&p.Pool, r)
-	} else {
-		taken = total - usage.Free
-	}
 	return &networkingv1.RangeStatus{
 		CIDR:              r.Prefix.String(),
 		BlockPrefixLength: int32(r.BlockBits),
-		Total:             capped(total),
+		Total:             capped(r.Blocks()),
 		Allocated:         capped(usage.Allocated),
 		Free:              capped(usage.Free),
-		Unavailable:       capped(taken - usage.Allocated),
+		Unavailable:       capped(usage.Unavailable),
 	}
 }
 
@@ -83,10 +76,7 @@ func (s *State) ready(p *pool.Pool) (reason, message string) {
 	case ipam.Terminating:
 		return networkingv1.ReasonTerminating, s.waitsForNodes(p)
 	case ipam.Invalid:
-		if p.Curable {
-			return networkingv1.ReasonInvalid, p.Problem + ". Correct this field; until then nothing is allocated, and Nodes keep what they have."
-		}
-		return networkingv1.ReasonInvalid, p.Problem + ". Delete this ClusterCIDR and create one that is right."
+		return networkingv1.ReasonInvalid, p.Problem + ". Nothing is allocated, and Nodes keep what they have. Correct it, or if it cannot be changed, delete this ClusterCIDR and create one that is right."
 	case ipam.None:
 		return networkingv1.ReasonNone, "spec.allocation is None: the Nodes that it selects need no podCIDRs."
 	case ipam.Disabled:
@@ -111,82 +101,49 @@ func (s *State) superseded(p *pool.Pool) string {
 		" To go on with this range, put the flags back, or create a ClusterCIDR of your own with it."
 }
 
-// Users returns how many Nodes use a pool.
-func (s *State) Users(p *pool.Pool) (n int) {
-	for range s.Members(p) {
-		n++
-	}
-	return n
-}
-
 // waitsForNodes names the Nodes that still use a terminating ClusterCIDR.
 func (s *State) waitsForNodes(p *pool.Pool) string {
-	var few []string // the first ones, sorted
-	n := 0
-	for uid := range s.Members(p) {
-		n++
-		if i, _ := slices.BinarySearch(few, s.names[uid]); i < text.MaxNamed {
-			few = slices.Insert(few[:min(len(few), text.MaxNamed-1)], i, s.names[uid])
-		}
-	}
-	if n == 0 {
+	names := slices.Sorted(s.Members(p))
+	if len(names) == 0 {
 		return "No Node belongs to it any more."
 	}
-	return fmt.Sprintf("%s to it: %s. It goes when they are deleted.", text.Counted(n, "Node belongs", "Nodes belong"), text.ListedOf(few, n))
+	return fmt.Sprintf("%s to it: %s. It goes when they are deleted.", text.Counted(len(names), "Node belongs", "Nodes belong"), text.Listed(names))
 }
-
-// wholeSpace selects a message of its own for Overlapping; the condition's reason is still SpecialAddresses.
-const wholeSpace = "Whole" + networkingv1.ReasonSpecialAddresses
 
 // Overlapping reports what else uses addresses that p can allocate. Excluded addresses do not count.
 func (s *State) Overlapping(p *pool.Pool) metav1.Condition {
-	found, addresses := s.overlaps(p)
-	condition := metav1.Condition{Type: networkingv1.ConditionOverlapping, Status: metav1.ConditionFalse, Reason: networkingv1.ReasonNoOverlap, Message: "Nobody else uses these addresses."}
-	var messages []string
-	reason := ""
-	for _, kind := range []struct{ reason, message string }{
-		{networkingv1.ReasonServiceRange, "Service ranges, which are never allocated: %s."},
-		{networkingv1.ReasonNodeAddress, "Addresses of Nodes, which Pods would get too; exclude them or use another range: %s."},
-		{wholeSpace, "One block is the whole address space, so that one Node gets every address: %s. Create a ClusterCIDR with another range and block size, and delete this one."},
-		{networkingv1.ReasonSpecialAddresses, "Addresses that hosts do not accept for Pods; exclude them or use another range: %s."},
-		{networkingv1.ReasonClusterCIDR, "Other ClusterCIDRs, which share what is free: %s. If that is not meant, exclude in one of them what only the other is to allocate."},
-	} {
-		texts := slices.Compact(slices.Sorted(slices.Values(found[kind.reason])))
-		if len(texts) == 0 {
-			continue
-		}
-		n := len(texts)
-		if kind.reason == networkingv1.ReasonNodeAddress {
-			n = addresses
-		}
-		messages = append(messages, fmt.Sprintf(kind.message, text.ListedOf(texts, n)))
-		reason = cmp.Or(reason, strings.TrimPrefix(kind.reason, "Whole"))
-	}
-	if len(messages) > 0 {
-		condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, reason, strings.Join(messages, " ")
-	}
-	return condition
-}
-
-// overlaps returns, by reason, what else uses addresses of p's ranges, and the total number of Node addresses among them.
-func (s *State) overlaps(p *pool.Pool) (found map[string][]string, addresses int) {
-	found = map[string][]string{}
+	var services, addresses, special []string
+	nodes := 0
 	for _, r := range p.Ranges {
-		services := s.servicesIn(p, r.Prefix)
-		found[networkingv1.ReasonServiceRange] = append(found[networkingv1.ReasonServiceRange], services...)
+		services = append(services, s.servicesIn(p, r.Prefix)...)
 		few, n := s.addressesIn(p, r.Prefix)
-		found[networkingv1.ReasonNodeAddress] = append(found[networkingv1.ReasonNodeAddress], few...)
-		addresses += n
-		if r.BlockBits == 0 {
-			found[wholeSpace] = append(found[wholeSpace], r.Prefix.String())
-			continue // It contains every special address, and none can be excluded alone.
-		}
+		addresses, nodes = append(addresses, few...), nodes+n
 		for excludable, use := range p.Special(r) {
-			found[networkingv1.ReasonSpecialAddresses] = append(found[networkingv1.ReasonSpecialAddresses], fmt.Sprintf("%v (%s)", excludable, use))
+			special = append(special, fmt.Sprintf("%v (%s)", excludable, use))
 		}
 	}
-	found[networkingv1.ReasonClusterCIDR] = s.sharers(p)
-	return found, addresses
+	sharers := s.sharers(p)
+	reason, messages := "", []string(nil)
+	for _, use := range []struct {
+		reason, message string
+		by              []string
+		n               int // of which by are the first
+	}{
+		{networkingv1.ReasonServiceRange, "Service ranges, which are never allocated: %s.", services, len(services)},
+		{networkingv1.ReasonNodeAddress, "Addresses of Nodes, which Pods would get too; exclude them or use another range: %s.", addresses, nodes},
+		{networkingv1.ReasonSpecialAddresses, "Addresses that hosts do not accept for Pods; exclude them or use another range: %s.", special, len(special)},
+		{networkingv1.ReasonClusterCIDR, "Other ClusterCIDRs, which share what is free: %s. If that is not meant, exclude in one of them what only the other is to allocate.", sharers, len(sharers)},
+	} {
+		if len(use.by) > 0 {
+			slices.Sort(use.by)
+			messages = append(messages, fmt.Sprintf(use.message, text.ListedOf(use.by, use.n)))
+			reason = cmp.Or(reason, use.reason)
+		}
+	}
+	if reason == "" {
+		return metav1.Condition{Type: networkingv1.ConditionOverlapping, Status: metav1.ConditionFalse, Reason: networkingv1.ReasonNoOverlap, Message: "Nobody else uses these addresses."}
+	}
+	return metav1.Condition{Type: networkingv1.ConditionOverlapping, Status: metav1.ConditionTrue, Reason: reason, Message: strings.Join(messages, " ")}
 }
 
 // servicesIn names the service ranges in a range of p.
@@ -219,30 +176,26 @@ func (s *State) addressesIn(p *pool.Pool, prefix netip.Prefix) (few []string, n 
 
 // sharers names the other pools with addresses that p can allocate.
 func (s *State) sharers(p *pool.Pool) (names []string) {
-	for _, r := range p.Extent() {
-		for pools := range s.ranges.Values(r) {
-			for _, o := range pools {
-				if o.Name != p.Name && p.SharesWith(o) {
-					names = append(names, o.Name)
-				}
+	for _, r := range p.Extent {
+		for o := range s.poolsAround(r) {
+			if o.Name != p.Name && p.SharesWith(o) {
+				names = append(names, o.Name)
 			}
 		}
 	}
-	return names
+	slices.Sort(names)
+	return slices.Compact(names) // It may share addresses of both families.
 }
 
 // Conflicted reports which owners hold the same addresses inside p's ranges.
 func (s *State) Conflicted(p *pool.Pool) metav1.Condition {
 	var pairs []string
 	for _, r := range p.Ranges {
-		for outer, inner := range ipam.Nested(s.ledger.Holdings(r.Prefix)) {
-			if !ipam.Conflicting(outer, inner) {
-				continue
-			}
-			pair := []string{fmt.Sprintf("%s (%v)", s.NameOf(outer.Owner), outer.Prefix), fmt.Sprintf("%s (%v)", s.NameOf(inner.Owner), inner.Prefix)}
-			slices.Sort(pair) // by name, not by UID
+		for x, y := range s.ledger.Shared(r.Prefix) {
+			pair := []string{nameOf(x), nameOf(y)}
+			slices.Sort(pair)
 			if pairs = append(pairs, strings.Join(pair, " and ")); len(pairs) > text.MaxNamed {
-				break // The number of pairs can grow with the square of the number of Nodes.
+				break
 			}
 		}
 	}
@@ -253,14 +206,10 @@ func (s *State) Conflicted(p *pool.Pool) metav1.Condition {
 		Message: fmt.Sprintf("The same addresses are held by %s. Delete the Nodes that should not have them and reboot their machines, which registers them again.", text.ListedFew(pairs))}
 }
 
-// NameOf returns an owner's name for messages.
-func (s *State) NameOf(o ipam.Owner) string {
-	switch o.Kind {
-	case ipam.Node:
-		return "Node " + s.names[types.UID(o.ID)]
-	case ipam.Service:
-		return "service range " + o.ID
-	default:
-		return o.ID
+// nameOf formats a holding for messages: who holds what.
+func nameOf(h ipam.Holding) string {
+	if h.Owner.Kind == ipam.Service {
+		return fmt.Sprintf("service range %s (%v)", h.Owner.ID, h.Prefix)
 	}
+	return fmt.Sprintf("Node %s (%v)", h.Owner.ID, h.Prefix)
 }

@@ -29,23 +29,23 @@ func TestPending(t *testing.T) {
 	for what, tc := range map[string]struct {
 		ccs    ccs
 		before func(*state)
-		reason allocator.Reason // empty: not pending
+		reason allocator.Reason
 		want   string
 	}{
 		"no ClusterCIDR":      {nil, nil, "NoClusterCIDR", "No ClusterCIDR exists. Create one that selects this Node."},
-		"not selected":        {ccs{cc("x", sel("p=x"), 8, "10.0.0.0/16")}, nil, "NotSelected", "None of the 1 ClusterCIDRs selects this Node. Change its labels or create a ClusterCIDR that selects it."},
+		"not selected":        {ccs{cc("x", sel("p=x"), 8, "10.0.0.0/16")}, nil, "NotSelected", "None of the ClusterCIDRs selects this Node. Change its labels or create a ClusterCIDR that selects it."},
 		"full":                {ccs{one}, fill, "Full", "No ClusterCIDR that selects this Node can serve it: one is full (IPv4). Create another one, or delete Nodes that are not needed."},
 		"full in one family":  {ccs{dual}, fill, "Full", "No ClusterCIDR that selects this Node can serve it: dual is full (IPv4). Create another one, or delete Nodes that are not needed."},
 		"full of one podCIDR": {ccs{one}, func(s *state) { s.has(Node("greedy"), "10.0.0.0/8") }, "Full", "one is full (IPv4; Node greedy holds 10.0.0.0/8)"},
-		"all of it excluded":  {ccs{excluding(one.DeepCopy(), "10.0.0.0/28")}, nil, "Full", "one is full (IPv4; it has spec.excludedCIDRs). Create another one, or shorten spec.excludedCIDRs"},
+		"all of it excluded":  {ccs{excluding(one.DeepCopy(), "10.0.0.0/28")}, nil, "Full", "one is full (IPv4; it has spec.excludedCIDRs). Create another one."},
 		"all of it services": {ccs{one}, func(s *state) { s.SetService("--service-cluster-ip-range", Pfxs("10.0.0.0/8")) }, "Full",
-			"one is full (IPv4); service ranges in it are never allocated: 10.0.0.0/8 of --service-cluster-ip-range. Create another one with other addresses."},
+			"one is full (IPv4); service ranges in it are never allocated: 10.0.0.0/8 of --service-cluster-ip-range. Create another one."},
 		"disabled":             {ccs{allocation(networkingv1.AllocationDisabled, one)}, nil, "Disabled", "one is disabled. Create another one, or set spec.allocation: Enabled."},
 		"terminating":          {ccs{terminating}, nil, "Terminating", "going is terminating. Create another one."},
 		"invalid":              {ccs{cc("bad", nil, 20, "10.0.0.0/24")}, nil, "Invalid", "bad is invalid (spec.ipv4: a block of 20 host bits does not fit into 10.0.0.0/24, which has 8). Create another one."},
 		"full before disabled": {ccs{allocation(networkingv1.AllocationDisabled, cc("a", nil, 8, "10.1.0.0/25")), one}, fill, "Full", "one is full (IPv4)"},
-		"None":                 {ccs{virtual}, nil, "", ""},
-		"full, then None":      {ccs{one, virtual}, fill, "", ""},
+		"None":                 {ccs{virtual}, nil, "None", "ClusterCIDR virtual has allocation None: this Node needs no podCIDRs."},
+		"full, then None":      {ccs{one, virtual}, fill, "None", "ClusterCIDR virtual has allocation None"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			before := tc.before
@@ -56,12 +56,12 @@ func TestPending(t *testing.T) {
 			if got := s.serve("n"); got != nil {
 				t.Fatalf("it gets %v", got)
 			}
-			view, ok := s.Pending("n")
-			if ok != (tc.reason != "") || view.Reason != tc.reason || !strings.Contains(view.Message, tc.want) {
-				t.Errorf("got %q, %q", view.Reason, view.Message)
+			reason, message := s.Why("n")
+			if reason != tc.reason || !strings.Contains(message, tc.want) {
+				t.Errorf("got %q, %q", reason, message)
 			}
 			want := map[allocator.Reason]int{tc.reason: 1}
-			delete(want, "")
+			delete(want, allocator.NoneNeeded)
 			if diff := cmp.Diff(want, s.Counts().Pending); diff != "" {
 				t.Errorf("counts (-want +got):\n%s", diff)
 			}
@@ -81,9 +81,8 @@ func TestPendingIsToldAgain(t *testing.T) {
 	if got := s.Changes().Nodes; len(got) != 1 {
 		t.Errorf("%v are called", got)
 	}
-	view, _ := s.Pending("n")
-	if len(view.Message) > 1000 || !strings.Contains(view.Message, "and more") {
-		t.Errorf("%d: %s", len(view.Message), view.Message)
+	if _, message := s.Why("n"); len(message) > 1000 || !strings.Contains(message, "and more") {
+		t.Errorf("%d: %s", len(message), message)
 	}
 }
 
@@ -93,8 +92,8 @@ func TestInBackOffIsNotFull(t *testing.T) {
 	s.show(Node("n"))
 	s.send("n")
 	s.Refused("n", "uid-n")
-	if view, ok := s.Pending("n"); ok {
-		t.Errorf("it is pending: %+v", view)
+	if reason, message := s.Why("n"); reason != "" {
+		t.Errorf("it is pending: %s: %s", reason, message)
 	}
 	if pending := s.Counts().Pending; len(pending) > 0 {
 		t.Errorf("counted: %v", pending)
@@ -173,16 +172,15 @@ func TestReady(t *testing.T) {
 		reason string
 		want   string
 	}{
-		"available":            {one, nil, networkingv1.ReasonAvailable, "It can serve Nodes."},
-		"disabled":             {allocation(networkingv1.AllocationDisabled, one), nil, networkingv1.ReasonDisabled, "Nodes keep what they have. Set it to Enabled"},
-		"None":                 {allocation(networkingv1.AllocationNone, one), nil, networkingv1.ReasonNone, "need no podCIDRs"},
-		"terminating, unused":  {terminating, nil, networkingv1.ReasonTerminating, "No Node belongs to it any more."},
-		"terminating, in use":  {terminating, func(s *state) { s.has(Node("n"), "10.0.0.0/28") }, networkingv1.ReasonTerminating, "1 Node belongs to it: n. It goes when they are deleted."},
-		"invalid":              {cc("one", nil, 20, sixteen), nil, networkingv1.ReasonInvalid, "does not fit into 10.0.0.0/24, which has 8. Delete this ClusterCIDR and create one that is right."},
-		"invalid, but curable": {excluding(one.DeepCopy(), "x"), nil, networkingv1.ReasonInvalid, "Correct this field"},
+		"available":           {one, nil, networkingv1.ReasonAvailable, "It can serve Nodes."},
+		"disabled":            {allocation(networkingv1.AllocationDisabled, one), nil, networkingv1.ReasonDisabled, "Nodes keep what they have. Set it to Enabled"},
+		"None":                {allocation(networkingv1.AllocationNone, one), nil, networkingv1.ReasonNone, "need no podCIDRs"},
+		"terminating, unused": {terminating, nil, networkingv1.ReasonTerminating, "No Node belongs to it any more."},
+		"terminating, in use": {terminating, func(s *state) { s.has(Node("n"), "10.0.0.0/28") }, networkingv1.ReasonTerminating, "1 Node belongs to it: n. It goes when they are deleted."},
+		"invalid":             {cc("one", nil, 20, sixteen), nil, networkingv1.ReasonInvalid, "does not fit into 10.0.0.0/24, which has 8. Nothing is allocated, and Nodes keep what they have. Correct it"},
 		"full of a large podCIDR": {one, func(s *state) { s.has(Node("greedy"), "10.0.0.0/23") }, networkingv1.ReasonExhausted,
 			"No free block for IPv4. These podCIDRs are larger than a block, so that one Node takes many: Node greedy (10.0.0.0/23)."},
-		"all of it excluded": {excluding(one.DeepCopy(), sixteen), nil, networkingv1.ReasonExhausted, "Blocks that nobody holds are in spec.excludedCIDRs: 10.0.0.0/24."},
+		"all of it excluded": {excluding(one.DeepCopy(), sixteen), nil, networkingv1.ReasonExhausted, "Never allocated, because they are in spec.excludedCIDRs: 10.0.0.0/24."},
 		"all of it services": {one, func(s *state) { s.SetService("flag", Pfxs(sixteen)) }, networkingv1.ReasonExhausted, "All of it is in service ranges."},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -235,7 +233,7 @@ func TestStatusWaitsForWrites(t *testing.T) {
 		if status, known := s.Status(off); !known || meta.IsStatusConditionTrue(status.Conditions, networkingv1.ConditionReady) {
 			t.Errorf("%s: the status is not known", what)
 		}
-		if !s.Changes().ClusterCIDRs["one"] {
+		if !s.Changes().ClusterCIDRs.Has("one") {
 			t.Errorf("%s: nobody looks at the status again", what)
 		}
 	}

@@ -3,6 +3,7 @@ package allocator
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
@@ -37,10 +39,6 @@ const (
 	Assigned
 )
 
-func (s ReservationState) String() string {
-	return [...]string{"Pending", "Reserved", "Reserved", "Allocated"}[s]
-}
-
 // State is everything that the controller knows: the pools, the Nodes and what each of them holds. Handlers feed it in the order of the
 // events of each kind, and workers look at nothing else. Not safe for concurrent use.
 type State struct {
@@ -49,10 +47,9 @@ type State struct {
 	services   map[string][]netip.Prefix
 	pools      map[string]*pool.Pool // by the ClusterCIDR's name
 	candidates pool.Candidates
-	ranges     ipam.PrefixMap[[]*pool.Pool]
-	nodes      map[string]*node // by name
-	names      map[types.UID]string
-	waiting    []*node // all Nodes without podCIDRs, oldest first
+	extents    ipam.PrefixMap[[]*pool.Pool]
+	nodes      map[string]*node // by name, which is also their ID as owners in the ledger
+	waiting    []*node          // all Nodes without podCIDRs, oldest first
 	// walkDue is whether addresses may have become free, or a pool or service range has changed, since the last walk; tellDue is whether what
 	// is said about pending Nodes may have changed, too.
 	walkDue, tellDue bool
@@ -65,49 +62,65 @@ type State struct {
 type node struct {
 	name string
 	uid  types.UID
-	// object is the Node as last shown, while it has no podCIDRs or unreadable ones, and before Start.
+	// object is the Node as last shown, while it has no podCIDRs, and before Start.
 	object    *v1.Node
 	addresses []netip.Prefix
-	// pool is the name of the ClusterCIDR that the blocks are from: from the annotation, or from the reservation, which is also from poolID.
-	pool   string
-	poolID string
+	// since is when the Node was first seen without podCIDRs; zero when it has some.
+	since time.Time
+	// unreadable are its podCIDRs that cannot be parsed.
+	unreadable []string
+	// heldBack is whether the Node is in back-off after a refusal.
+	heldBack bool
+	reservation
+}
+
+// reservation is what is known about the blocks that a Node holds. The blocks themselves are in the ledger.
+type reservation struct {
+	state ReservationState
+	// pool is the name of the ClusterCIDR that the blocks are from: as chosen, or as the Node's annotation says. poolID is the ID of a pool that
+	// was chosen, until the Node shows podCIDRs.
+	pool, poolID string
 	// answered is the resource version in which the Node has podCIDRs: of the answer to a write, to a read, or as shown. What is older does not
 	// contradict it.
 	answered string
 	// unansweredUntil is until when the API server may carry out a write that it did not answer; zero if every write was answered. A later
 	// answer of 200 does not end it: a webhook may have dropped the podCIDRs of that one.
 	unansweredUntil time.Time
-	state           ReservationState
-	// refused is whether a write was refused after one without answer, so that in the end a read decides; heldBack is whether the Node is in
-	// back-off after a refusal.
-	refused, heldBack bool
+	// refused is whether a write was refused after one without answer, so that in the end a read decides.
+	refused bool
 }
 
 // Changes are the objects that need work because the state has changed.
 type Changes struct {
-	Nodes        []string        // that have blocks to be written, or something new to be told
-	ClusterCIDRs map[string]bool // whose status, or finalizer, may have to change
-	Walk         bool            // Walk is due
+	Nodes        []string         // that have blocks to be written, or something new to be told
+	ClusterCIDRs sets.Set[string] // whose status, or finalizer, may have to change
+	Walk         bool             // Walk is due
 }
 
 func New() *State {
 	return &State{
-		services: map[string][]netip.Prefix{}, pools: map[string]*pool.Pool{}, nodes: map[string]*node{}, names: map[types.UID]string{},
-		traffic: map[string]*[2]Traffic{}, changes: Changes{ClusterCIDRs: map[string]bool{}},
+		services: map[string][]netip.Prefix{}, pools: map[string]*pool.Pool{}, nodes: map[string]*node{},
+		traffic: map[string]*[2]Traffic{}, changes: Changes{ClusterCIDRs: sets.Set[string]{}},
 	}
 }
+
+// Started reports whether Start was called. An earlier state says nothing about the cluster.
+func (s *State) Started() bool { return s.started }
 
 // Changes returns what has to be done because of what happened since the last call.
 func (s *State) Changes() Changes {
 	c := s.changes
 	c.Walk = s.started && s.walkDue
 	if s.changes.Nodes = nil; len(c.ClusterCIDRs) > 0 {
-		s.changes.ClusterCIDRs = map[string]bool{}
+		s.changes.ClusterCIDRs = sets.Set[string]{}
 	}
 	return c
 }
 
-func ownerOf(uid types.UID) ipam.Owner { return ipam.Owner{Kind: ipam.Node, ID: string(uid)} }
+func (n *node) owner() ipam.Owner { return ipam.Owner{Kind: ipam.Node, ID: n.name} }
+
+// held returns the blocks that a Node holds.
+func (s *State) held(n *node) []netip.Prefix { return s.ledger.Held(n.owner()) }
 
 // Seen is what an observation of a Node means for the caller.
 type Seen struct {
@@ -117,13 +130,15 @@ type Seen struct {
 	NotKept bool
 	// First: the Node shows podCIDRs for the first time, and was seen without before. Own: these were sent for it.
 	First, Own bool
+	// Since is when the Node was first seen, if it shows podCIDRs, had none, and no answer has told of them before.
+	Since time.Time
 	// Unread: the Node could not be read, so nothing of it was recorded, and it keeps what it held.
 	Unread error
 }
 
 // Observe records what a Node shows. Its podCIDRs are what it holds, no matter who wrote them. A Node with another UID replaces the one
 // before: that one is gone.
-func (s *State) Observe(object *v1.Node) (seen Seen) {
+func (s *State) Observe(object *v1.Node, now time.Time) (seen Seen) {
 	n := s.nodes[object.Name]
 	if n != nil && n.uid != object.UID {
 		s.Gone(object.Name, n.uid)
@@ -136,17 +151,17 @@ func (s *State) Observe(object *v1.Node) (seen Seen) {
 	isNew := n == nil
 	if isNew {
 		n = &node{name: object.Name, uid: object.UID}
-		s.nodes[n.name], s.names[n.uid] = n, n.name
+		s.nodes[n.name] = n
 	}
 	s.locate(n, read.Addresses)
 	if pool.ShowsPodCIDRs(object) {
 		return s.shown(n, object, read, isNew)
 	}
-	return s.shownWithout(n, object)
+	return s.shownWithout(n, object, now)
 }
 
 // shownWithout records a Node without podCIDRs.
-func (s *State) shownWithout(n *node, object *v1.Node) (seen Seen) {
+func (s *State) shownWithout(n *node, object *v1.Node, now time.Time) (seen Seen) {
 	if n.state == Assigned {
 		if olderThan(object, n.answered) {
 			return Seen{}
@@ -156,39 +171,34 @@ func (s *State) shownWithout(n *node, object *v1.Node) (seen Seen) {
 	before := n.object
 	n.object = object
 	if before == nil {
+		n.since = now
 		s.wait(n)
 	}
 	deleted := object.DeletionTimestamp != nil
-	relabelled := before != nil && !sameLabels(before.Labels, object.Labels)
-	seen.Work = n.state == None && !n.heldBack || relabelled || deleted
+	relabelled := before != nil && !maps.Equal(before.Labels, object.Labels)
+	seen.Work = s.started && (n.state == None && !n.heldBack || relabelled || deleted)
 	return seen
 }
 
 // shown records the podCIDRs of a Node.
 func (s *State) shown(n *node, object *v1.Node, read pool.Reading, isNew bool) (seen Seen) {
-	held := s.ledger.Held(ownerOf(n.uid))
-	seen.Own = n.state >= Sent && sameBlocks(held, read.Blocks)
-	seen.First = s.started && !isNew && (n.state != Assigned || n.poolID != "") // poolID: only an answer has told so far
-	if s.leave(n); s.started && n.state == Sent {
-		s.touch(held...) // What is shown of a disabled ClusterCIDR may wait for this.
-	}
-	n.state, n.answered, n.unansweredUntil, n.refused, n.heldBack = Assigned, object.ResourceVersion, time.Time{}, false, false
-	named := n.pool
-	n.pool, n.poolID = object.Annotations[networkingv1.AnnotationClusterCIDR], ""
-	if !s.started || len(read.Unreadable) > 0 {
-		n.object = object
-	}
+	held, before := s.held(n), n.reservation
+	seen.Own = before.state >= Sent && sameBlocks(held, read.Blocks)
+	seen.First = s.started && !isNew && (before.state != Assigned || before.poolID != "") // poolID: only an answer has told so far
+	s.leave(n)
+	n.reservation = reservation{state: Assigned, pool: object.Annotations[networkingv1.AnnotationClusterCIDR], answered: object.ResourceVersion}
+	seen.Since, n.since = n.since, time.Time{}
+	n.unreadable, n.heldBack = read.Unreadable, false
 	s.hold(n, read.Blocks)
-	s.renamed(n, named)
-	seen.Work = s.started && (len(read.Unreadable) > 0 || s.hasFindings(n.uid))
-	return seen
-}
-
-// renamed notes that a Node may belong to another ClusterCIDR than before.
-func (s *State) renamed(n *node, before string) {
-	if s.started && n.pool != before {
-		s.touch(s.ledger.Held(ownerOf(n.uid))...)
+	if !s.started {
+		n.object = object
+		return seen
 	}
+	if before.state == Sent || before.pool != n.pool { // What is shown of a disabled ClusterCIDR may wait for this, or the Node belongs to another one.
+		s.touch(held...)
+	}
+	seen.Work = s.hasFindings(n)
+	return seen
 }
 
 // olderThan reports whether a Node is shown as it was before a resource version. Resource versions are ordered (KEP-5504).
@@ -201,18 +211,6 @@ func sameBlocks(a, b []netip.Prefix) bool {
 	return len(a) == len(b) && len(ipam.Without(a, b)) == 0
 }
 
-func sameLabels(a, b map[string]string) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for key, value := range a {
-		if other, ok := b[key]; !ok || other != value {
-			return false
-		}
-	}
-	return true
-}
-
 // Gone frees everything that this Node holds: it no longer exists. It does not affect another Node of the same name.
 func (s *State) Gone(name string, uid types.UID) {
 	n, ok := s.nodes[name]
@@ -223,7 +221,6 @@ func (s *State) Gone(name string, uid types.UID) {
 	s.locate(n, nil)
 	s.leave(n)
 	delete(s.nodes, name)
-	delete(s.names, uid)
 }
 
 // older orders Nodes by creation, then by name.
@@ -249,45 +246,44 @@ func (s *State) leave(n *node) {
 
 // hold replaces the blocks that a Node holds.
 func (s *State) hold(n *node, blocks []netip.Prefix) {
-	owner := ownerOf(n.uid)
-	before := s.ledger.Held(owner)
+	before := s.held(n)
 	if slices.Equal(before, blocks) {
 		return
 	}
-	if !s.started {
-		s.ledger.Hold(owner, blocks...)
-		return
+	s.ledger.Hold(n.owner(), blocks...)
+	if freed := ipam.Without(before, blocks); s.started && len(freed) > 0 {
+		s.countReleases(n, freed)
+		s.walkDue = true
 	}
-	freed, taken := ipam.Without(before, blocks), ipam.Without(blocks, before)
-	conflicted := len(freed) > 0 && s.conflicts(n.uid)
-	s.ledger.Hold(owner, blocks...)
-	s.countReleases(n, freed)
-	s.walkDue = s.walkDue || len(freed) > 0
-	s.touch(before...)
-	s.touch(blocks...)
-	if conflicted || len(taken) > 0 && s.conflicts(n.uid) {
-		s.tellHolders(before)
-		s.tellHolders(blocks)
+	s.changed(before, blocks)
+}
+
+// changed notes that somebody has other addresses than before.
+func (s *State) changed(before, after []netip.Prefix) {
+	if s.started {
+		for _, differing := range [][]netip.Prefix{ipam.Without(before, after), ipam.Without(after, before)} {
+			s.touch(differing...)
+			s.tellHolders(differing)
+		}
 	}
 }
 
 // touch notes that the status of the pools around these addresses may have changed.
 func (s *State) touch(prefixes ...netip.Prefix) {
 	for _, prefix := range prefixes {
-		for pools := range s.ranges.Values(prefix) {
-			for _, p := range pools {
-				s.changes.ClusterCIDRs[p.Name] = true
-			}
+		for p := range s.poolsAround(prefix) {
+			s.changes.ClusterCIDRs.Insert(p.Name)
 		}
 	}
 }
 
-// tellHolders queues the Nodes with addresses in these prefixes that have findings.
+// tellHolders queues the Nodes with podCIDRs that have addresses in these prefixes: whether they conflict, or lie in no ClusterCIDR, may have
+// changed.
 func (s *State) tellHolders(prefixes []netip.Prefix) {
 	for _, prefix := range prefixes {
 		for h := range s.ledger.Holdings(prefix) {
-			if n := s.nodes[s.names[types.UID(h.Owner.ID)]]; h.Owner.Kind == ipam.Node && n.state == Assigned {
-				s.changes.Nodes = append(s.changes.Nodes, n.name)
+			if h.Owner.Kind == ipam.Node && s.nodes[h.Owner.ID].state == Assigned {
+				s.changes.Nodes = append(s.changes.Nodes, h.Owner.ID)
 			}
 		}
 	}
@@ -299,13 +295,10 @@ func (s *State) locate(n *node, addresses []netip.Prefix) {
 		return
 	}
 	for _, a := range n.addresses {
-		nodes := s.addresses.At(a)
-		*nodes = slices.DeleteFunc(*nodes, func(o *node) bool { return o == n })
-		s.addresses.Remove(a)
+		remove(&s.addresses, a, n)
 	}
 	for _, a := range addresses {
-		nodes := s.addresses.Insert(a)
-		*nodes = append(*nodes, n)
+		add(&s.addresses, a, n)
 	}
 	if s.started {
 		s.touch(n.addresses...)
@@ -314,14 +307,24 @@ func (s *State) locate(n *node, addresses []netip.Prefix) {
 	n.addresses = addresses
 }
 
+// add and remove change the list that is the value of a prefix.
+func add[V comparable](to *ipam.PrefixMap[[]V], p netip.Prefix, v V) {
+	list := to.Insert(p)
+	*list = append(*list, v)
+}
+
+func remove[V comparable](from *ipam.PrefixMap[[]V], p netip.Prefix, v V) {
+	list := from.At(p)
+	*list = slices.DeleteFunc(*list, func(o V) bool { return o == v })
+	from.Remove(p)
+}
+
 // SetPool adds or replaces the pool of a ClusterCIDR, as shown.
 func (s *State) SetPool(p *pool.Pool) {
-	old := s.pools[p.Name]
-	s.changes.ClusterCIDRs[p.Name] = true
-	if old != nil && old.Equal(p) {
-		return
+	s.changes.ClusterCIDRs.Insert(p.Name)
+	if old := s.pools[p.Name]; old == nil || !old.Equal(p) {
+		s.replacePool(old, p)
 	}
-	s.replacePool(old, p)
 }
 
 // DropPool forgets the pool of a ClusterCIDR that is gone. Blocks that Nodes hold stay held.
@@ -334,12 +337,10 @@ func (s *State) DropPool(name string) {
 func (s *State) replacePool(old, now *pool.Pool) {
 	var before, after []netip.Prefix
 	if old != nil {
-		before = old.Extent()
+		before = old.Extent
 		s.candidates.Remove(old)
 		for _, r := range before {
-			pools := s.ranges.At(r)
-			*pools = slices.DeleteFunc(slices.Clone(*pools), func(p *pool.Pool) bool { return p == old })
-			s.ranges.Remove(r)
+			remove(&s.extents, r, old)
 		}
 		if delete(s.pools, old.Name); now == nil || now.ID != old.ID {
 			s.ledger.Forget(&old.Pool)
@@ -347,32 +348,20 @@ func (s *State) replacePool(old, now *pool.Pool) {
 		}
 	}
 	if now != nil {
-		after = now.Extent()
+		after = now.Extent
 		for _, r := range after {
-			pools := s.ranges.Insert(r)
-			*pools = append(slices.Clone(*pools), now)
+			add(&s.extents, r, now)
 		}
 		s.pools[now.Name] = now
 		s.candidates.Add(now)
 	}
-	if !s.started {
-		return
-	}
-	s.touch(before...)
-	s.touch(after...)
-	s.walkDue, s.tellDue = true, true
-	s.tellHolders(ipam.Without(before, after))
-	s.tellHolders(ipam.Without(after, before))
-	if old == nil && len(s.pools) == 1 { // Without a ClusterCIDR no Node was out of range.
-		s.tellOutsiders()
-	}
-}
-
-// tellOutsiders queues the Nodes whose blocks lie in no ClusterCIDR.
-func (s *State) tellOutsiders() {
-	for name, n := range s.nodes {
-		if n.state == Assigned && s.OutOfRange(s.ledger.Held(ownerOf(n.uid))) {
-			s.changes.Nodes = append(s.changes.Nodes, name)
+	if s.started {
+		s.touch(before...) // What a pool excludes changes what its neighbours share.
+		s.touch(after...)
+		s.changed(before, after)
+		s.walkDue, s.tellDue = true, true
+		if old == nil && len(s.pools) == 1 { // Without a ClusterCIDR no Node was out of range.
+			s.tellFindings()
 		}
 	}
 }
@@ -387,67 +376,56 @@ func (s *State) SetService(source string, ranges []netip.Prefix) {
 		delete(s.services, source)
 	}
 	s.ledger.Hold(ipam.Owner{Kind: ipam.Service, ID: source}, ranges...)
-	if s.started {
-		s.touch(before...)
-		s.touch(ranges...)
-		s.walkDue, s.tellDue = true, true
-		s.tellHolders(before)
-		s.tellHolders(ranges)
-	}
+	s.changed(before, ranges)
+	s.walkDue, s.tellDue = true, true
 }
+
+// everything is the address space of each family.
+var everything = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 
 // Start ends the time in which handlers only record: the state has everything that existed when the caches were found to be fresh. The search
 // in each range goes on behind the block of the youngest Node in it, so that blocks freed before rest as long as possible. The first walk
 // is then due.
 func (s *State) Start() {
-	youngest := map[*pool.Pool]*[2]time.Time{}
-	for _, n := range s.nodes {
-		if n.state != Assigned {
-			continue
-		}
-		for _, block := range s.ledger.Held(ownerOf(n.uid)) {
-			s.continueBehind(block, n.object.CreationTimestamp.Time, youngest)
-		}
-		if _, unreadable := pool.PodCIDRsOf(n.object); len(unreadable) > 0 || s.hasFindings(n.uid) {
-			if s.changes.Nodes = append(s.changes.Nodes, n.name); len(unreadable) > 0 {
-				continue
-			}
-		}
-		n.object = nil
+	for _, all := range everything {
+		s.continueBehindYoungest(all)
 	}
+	for _, n := range s.nodes {
+		if n.state == Assigned {
+			n.object = nil
+		}
+	}
+	s.tellFindings()
 	for name := range s.pools {
-		s.changes.ClusterCIDRs[name] = true
+		s.changes.ClusterCIDRs.Insert(name)
 	}
 	s.started, s.walkDue, s.tellDue = true, true, true
 }
 
-// continueBehind moves the cursors of the pools around a block behind it, if its Node is the youngest so far.
-func (s *State) continueBehind(block netip.Prefix, created time.Time, youngest map[*pool.Pool]*[2]time.Time) {
-	family := ipam.FamilyOf(block)
-	for pools := range s.ranges.Values(block) {
-		for _, p := range pools {
-			last := youngest[p]
-			if last == nil {
-				last = &[2]time.Time{}
-				youngest[p] = last
-			}
-			at := s.ledger.Cursor(&p.Pool, family)
-			behind := after(block)
-			if created.Before(last[family]) || created.Equal(last[family]) && at.IsValid() && behind.Less(at) {
-				continue
-			}
-			last[family] = created
-			s.ledger.SetCursor(&p.Pool, family, behind)
+// tellFindings queues all Nodes with something wrong with their podCIDRs.
+func (s *State) tellFindings() {
+	sharing := s.sharing()
+	for name, n := range s.nodes {
+		if n.state == Assigned && (sharing.Has(name) || s.isAstray(n)) {
+			s.changes.Nodes = append(s.changes.Nodes, name)
 		}
 	}
 }
 
-// after returns the address behind a block; invalid at the end of the address space, which means the start of the range.
-func after(block netip.Prefix) netip.Addr {
-	bytes := block.Addr().AsSlice()
-	for bit := block.Bits(); bit < 8*len(bytes); bit++ {
-		bytes[bit/8] |= 1 << (7 - bit%8)
+// continueBehindYoungest makes the searches of one family go on behind the blocks of the youngest Nodes; of Nodes of the same second, behind
+// the highest.
+func (s *State) continueBehindYoungest(all netip.Prefix) {
+	youngest := map[*pool.Pool]time.Time{}
+	for h := range s.ledger.Holdings(all) {
+		if h.Owner.Kind != ipam.Node {
+			continue
+		}
+		created := s.nodes[h.Owner.ID].object.CreationTimestamp.Time
+		for p := range s.poolsAround(h.Prefix) {
+			if last, ok := youngest[p]; !ok || !created.Before(last) {
+				youngest[p] = created
+				s.ledger.ContinueBehind(&p.Pool, h.Prefix)
+			}
+		}
 	}
-	last, _ := netip.AddrFromSlice(bytes)
-	return last.Next()
 }

@@ -48,18 +48,12 @@ func (s *State) countAllocations(p *pool.Pool, blocks []netip.Prefix, from [2]ne
 	}
 }
 
-// countReleases counts blocks that a Node no longer holds: for the pool that it names if that contains them, otherwise for every pool that does.
+// countReleases counts blocks that a Node no longer holds.
 func (s *State) countReleases(n *node, blocks []netip.Prefix) {
 	for _, block := range blocks {
-		if named, ok := s.pools[n.pool]; ok && named.Contains(block) {
-			s.trafficOf(named)[ipam.FamilyOf(block)].Releases++
-			continue
-		}
-		for pools := range s.ranges.Values(block) {
-			for _, p := range pools {
-				if p.Contains(block) {
-					s.trafficOf(p)[ipam.FamilyOf(block)].Releases++
-				}
+		for p := range s.poolsAround(block) {
+			if p.Contains(block) && s.belongs(n, blocks, p) {
+				s.trafficOf(p)[ipam.FamilyOf(block)].Releases++
 			}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
@@ -48,7 +49,7 @@ func (s *State) Node(name string) (view NodeView, ok bool) {
 	if !ok {
 		return NodeView{}, false
 	}
-	return NodeView{UID: n.uid, ClusterCIDR: n.pool, Blocks: s.ledger.Held(ownerOf(n.uid)), State: n.state, UnansweredUntil: n.unansweredUntil}, true
+	return NodeView{UID: n.uid, ClusterCIDR: n.pool, Blocks: s.held(n), State: n.state, UnansweredUntil: n.unansweredUntil}, true
 }
 
 func (s *State) Pool(name string) (p *pool.Pool, ok bool) {
@@ -61,39 +62,62 @@ func (s *State) Pools() []*pool.Pool {
 	return slices.SortedFunc(maps.Values(s.pools), func(x, y *pool.Pool) int { return strings.Compare(x.Name, y.Name) })
 }
 
-// Candidates yields the pools that select a Node, in the order in which they are tried. The state must not change meanwhile.
-func (s *State) Candidates(object *v1.Node) iter.Seq[*pool.Pool] { return s.candidates.Of(object) }
-
-// Holdings yields the holdings that overlap a prefix; a prefix comes before those that it contains.
-func (s *State) Holdings(p netip.Prefix) iter.Seq[ipam.Holding] { return s.ledger.Holdings(p) }
-
-// Free returns how many blocks of a range of p are free.
-func (s *State) Free(p *pool.Pool, r ipam.Range) uint64 { return s.ledger.Free(&p.Pool, r) }
-
-// Cursor returns where the next search in the pool's range of this family starts.
-func (s *State) Cursor(p *pool.Pool, family ipam.Family) netip.Addr {
-	return s.ledger.Cursor(&p.Pool, family)
-}
-
-// Members yields the UID of each Node that belongs to p once, ordered by the Node's first block in p. Reserved blocks do not count.
-func (s *State) Members(p *pool.Pool) iter.Seq[types.UID] {
-	return func(yield func(types.UID) bool) {
-		seen := map[types.UID]bool{} // Nodes with several blocks here
-		for _, r := range p.Extent() {
-			for h := range s.ledger.Holdings(r) {
-				uid := types.UID(h.Owner.ID)
-				if h.Owner.Kind != ipam.Node || seen[uid] || !s.BelongsTo(uid, p) {
-					continue
-				}
-				if len(s.ledger.Held(h.Owner)) > 1 {
-					seen[uid] = true
-				}
-				if !yield(uid) {
+// poolsAround yields the pools whose extent shares addresses with a prefix.
+func (s *State) poolsAround(prefix netip.Prefix) iter.Seq[*pool.Pool] {
+	return func(yield func(*pool.Pool) bool) {
+		for pools := range s.extents.Values(prefix) {
+			for _, p := range pools {
+				if !yield(p) {
 					return
 				}
 			}
 		}
 	}
+}
+
+// Candidates yields the pools that select a Node, in the order in which they are tried, and what that order goes by. The state must not change
+// meanwhile.
+func (s *State) Candidates(object *v1.Node) iter.Seq2[*pool.Pool, ipam.Candidate] {
+	return s.candidates.Of(object)
+}
+
+// Holdings yields the holdings that overlap a prefix; a prefix comes before those that it contains.
+func (s *State) Holdings(p netip.Prefix) iter.Seq[ipam.Holding] { return s.ledger.Holdings(p) }
+
+// Free returns how many blocks of a range of p, or of a part of one, are free.
+func (s *State) Free(p *pool.Pool, r ipam.Range) uint64 { return s.ledger.Usage(&p.Pool, r).Free }
+
+// Members yields the name of each Node that belongs to p once, ordered by the Node's first block in p. Reserved blocks do not count.
+func (s *State) Members(p *pool.Pool) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		seen := map[string]bool{} // Nodes with several blocks here
+		for _, r := range p.Extent {
+			for h := range s.ledger.Holdings(r) {
+				n, ok := s.nodes[h.Owner.ID]
+				if h.Owner.Kind != ipam.Node || !ok || n.state < Sent || seen[n.name] {
+					continue
+				}
+				blocks := s.held(n)
+				if !s.belongs(n, blocks, p) {
+					continue
+				}
+				if len(blocks) > 1 {
+					seen[n.name] = true
+				}
+				if !yield(n.name) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Users returns how many Nodes belong to p.
+func (s *State) Users(p *pool.Pool) (n int) {
+	for range s.Members(p) {
+		n++
+	}
+	return n
 }
 
 // InUse reports whether a Node belongs to the pool of this name.
@@ -106,14 +130,27 @@ func (s *State) InUse(name string) bool {
 	return false
 }
 
-// BelongsTo reports whether a Node belongs to p: to the pool that it names, if that contains all its blocks, otherwise to every pool that
-// contains one of them.
-func (s *State) BelongsTo(uid types.UID, p *pool.Pool) bool {
-	n, ok := s.nodes[s.names[uid]]
+// BelongsTo returns the names of the pools that the Node of this name belongs to, sorted. Reserved blocks do not count.
+func (s *State) BelongsTo(name string) (names []string) {
+	n, ok := s.nodes[name]
 	if !ok || n.state < Sent {
-		return false
+		return nil
 	}
-	blocks := s.ledger.Held(ownerOf(uid))
+	blocks := s.held(n)
+	for _, block := range blocks {
+		for p := range s.poolsAround(block) {
+			if s.belongs(n, blocks, p) {
+				names = append(names, p.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// belongs reports whether a Node's blocks belong to p: to the pool that the Node names, if that contains all of them, otherwise to every pool
+// that contains one of them.
+func (s *State) belongs(n *node, blocks []netip.Prefix, p *pool.Pool) bool {
 	if named, ok := s.pools[n.pool]; ok && !slices.ContainsFunc(blocks, func(block netip.Prefix) bool { return !named.Contains(block) }) {
 		return named == p
 	}
@@ -121,11 +158,34 @@ func (s *State) BelongsTo(uid types.UID, p *pool.Pool) bool {
 }
 
 // conflicts reports whether others hold addresses that this Node holds.
-func (s *State) conflicts(uid types.UID) bool {
-	for range s.ledger.Conflicts(ownerOf(uid)) {
+func (s *State) conflicts(n *node) bool {
+	for range s.ledger.Conflicts(n.owner()) {
 		return true
 	}
 	return false
+}
+
+// Conflict reports whether different owners hold the same addresses inside a prefix, at least one of them a Node.
+func (s *State) Conflict(within netip.Prefix) bool {
+	for range s.ledger.Shared(within) {
+		return true
+	}
+	return false
+}
+
+// sharing returns the names of the Nodes that hold addresses which another owner holds, too.
+func (s *State) sharing() sets.Set[string] {
+	names := sets.Set[string]{}
+	for _, all := range everything {
+		for x, y := range s.ledger.Shared(all) {
+			for _, h := range []ipam.Holding{x, y} {
+				if h.Owner.Kind == ipam.Node {
+					names.Insert(h.Owner.ID)
+				}
+			}
+		}
+	}
+	return names
 }
 
 func (s *State) isService(block netip.Prefix) bool {
@@ -137,22 +197,23 @@ func (s *State) isService(block netip.Prefix) bool {
 	return false
 }
 
-// OutOfRange reports whether pools exist but none contains any of the blocks.
-func (s *State) OutOfRange(blocks []netip.Prefix) bool {
+// outOfRange reports whether pools exist but none contains any of the blocks.
+func (s *State) outOfRange(blocks []netip.Prefix) bool {
 	return len(s.pools) > 0 && len(blocks) > 0 && !slices.ContainsFunc(blocks, s.inRange)
 }
 
 func (s *State) inRange(block netip.Prefix) bool {
-	for found := range s.ranges.Overlapping(block) {
+	for found := range s.extents.Overlapping(block) {
 		return found.Bits() <= block.Bits() // those that contain it come first
 	}
 	return false
 }
 
-// hasFindings reports whether others hold addresses that a Node holds, or whether its blocks lie in no ClusterCIDR.
-func (s *State) hasFindings(uid types.UID) bool {
-	return s.OutOfRange(s.ledger.Held(ownerOf(uid))) || s.conflicts(uid)
-}
+// isAstray reports whether something is wrong with the podCIDRs of a Node by themselves.
+func (s *State) isAstray(n *node) bool { return len(n.unreadable) > 0 || s.outOfRange(s.held(n)) }
+
+// hasFindings reports whether Findings has something to say about a Node with podCIDRs.
+func (s *State) hasFindings(n *node) bool { return s.isAstray(n) || s.conflicts(n) }
 
 // Findings returns what is wrong with the podCIDRs of the Node of this name, message by reason.
 func (s *State) Findings(name string) map[string]string {
@@ -160,12 +221,11 @@ func (s *State) Findings(name string) map[string]string {
 	if !ok || n.state != Assigned {
 		return nil
 	}
-	found, blocks := map[string]string{}, s.ledger.Held(ownerOf(n.uid))
-	if n.object != nil {
-		_, unreadable := pool.PodCIDRsOf(n.object)
-		found[ReasonUnreadable] = fmt.Sprintf("podCIDRs %s cannot be read, so nothing keeps their addresses from being given to another Node. Delete the Node and reboot its machine, which registers it again.", text.ValuesText(unreadable))
+	found, blocks := map[string]string{}, s.held(n)
+	if len(n.unreadable) > 0 {
+		found[ReasonUnreadable] = fmt.Sprintf("podCIDRs %s cannot be read, so nothing keeps their addresses from being given to another Node. Delete the Node and reboot its machine, which registers it again.", text.ValuesText(n.unreadable))
 	}
-	if s.OutOfRange(blocks) {
+	if s.outOfRange(blocks) {
 		wayOut := "Create a ClusterCIDR that contains them, or delete the Node and reboot its machine, which registers it again."
 		if slices.ContainsFunc(blocks, s.isService) || slices.ContainsFunc(blocks, pool.Mapped.Overlaps) {
 			// A ClusterCIDR would overlap the service range, or be refused.
@@ -175,11 +235,11 @@ func (s *State) Findings(name string) map[string]string {
 	}
 	var others []string
 	which := "this Node and reboot its machine, which registers it again"
-	for h := range s.ledger.Conflicts(ownerOf(n.uid)) {
+	for h := range s.ledger.Conflicts(n.owner()) {
 		if h.Owner.Kind == ipam.Node {
 			which = "this Node or the others and reboot their machines, which registers them again"
 		}
-		if others = append(others, fmt.Sprintf("%s (%v)", s.NameOf(h.Owner), h.Prefix)); len(others) > text.MaxNamed {
+		if others = append(others, nameOf(h)); len(others) > text.MaxNamed {
 			break
 		}
 	}
@@ -196,7 +256,7 @@ type Counts struct {
 }
 
 func (s *State) Counts() Counts {
-	c := Counts{Pending: s.countPending()}
+	c := Counts{Pending: s.countPending(), Sharing: len(s.sharing())}
 	for _, n := range s.nodes {
 		if n.state == None {
 			continue
@@ -204,22 +264,11 @@ func (s *State) Counts() Counts {
 		if c.Holding++; n.state == Assigned {
 			c.Assigned++
 		}
-		if s.conflicts(n.uid) {
-			c.Sharing++
-		}
-		if s.OutOfRange(s.ledger.Held(ownerOf(n.uid))) {
+		if s.outOfRange(s.held(n)) {
 			c.OutOfRange++
 		}
 	}
 	return c
-}
-
-// CoveredBy returns the name of a Node whose podCIDR contains a whole range of p and is larger than one of its blocks; empty if there is none.
-func (s *State) CoveredBy(r ipam.Range) string {
-	if h, covered := s.coveredBy(r); covered {
-		return s.names[types.UID(h.Owner.ID)]
-	}
-	return ""
 }
 
 // Traffic returns what happened to the blocks of p's range of a family.

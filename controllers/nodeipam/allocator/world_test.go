@@ -127,7 +127,7 @@ func (w *world) writable(f *flight) bool {
 // show is the handler.
 func (w *world) show(n *v1.Node) {
 	before, known := w.s.Node(n.Name)
-	seen := w.s.Observe(n)
+	seen := w.s.Observe(n, w.now)
 	after, _ := w.s.Node(n.Name)
 	w.shown[n.Name] = n
 	has := len(n.Spec.PodCIDRs) > 0
@@ -338,7 +338,7 @@ func (w *world) answer(f *flight) {
 			break
 		}
 		before, _ := w.s.Node(f.node)
-		if kept := w.s.Stored(f.node, f.UID, strconv.Itoa(f.version)); kept && before.UID == f.UID && before.State == allocator.Sent {
+		if kept, _ := w.s.Stored(f.node, f.UID, strconv.Itoa(f.version)); kept && before.UID == f.UID && before.State == allocator.Sent {
 			w.answered[f.UID] = f.version
 			return
 		}
@@ -375,7 +375,7 @@ func (w *world) checkSent(name string, r allocator.Reservation) {
 
 // free returns the blocks of a range that nothing overlaps, found by looking at each.
 func (w *world) free(p *pool.Pool, r ipam.Range) (free []netip.Prefix) {
-	taken := slices.Concat(w.services, p.Exclusions)
+	taken := slices.AppendSeq(slices.Clone(w.services), p.Excluded.Overlapping(r.Prefix))
 	for name := range w.shown {
 		view, _ := w.s.Node(name)
 		taken = append(taken, view.Blocks...)
@@ -572,7 +572,8 @@ func (w *world) settle() {
 		if blocks, _ := pool.PodCIDRsOf(n); view.UID != n.UID || !slices.Equal(view.Blocks, blocks) {
 			w.fail("%s has %v, and the state says %v", name, blocks, view.Blocks)
 		}
-		_, pending := w.s.Pending(name)
+		reason, _ := w.s.Why(name)
+		pending := reason != ""
 		if view.State == allocator.Assigned || n.DeletionTimestamp != nil {
 			if pending {
 				w.fail("%s is pending", name)

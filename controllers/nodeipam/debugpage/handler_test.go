@@ -27,13 +27,13 @@ func set(cc *networkingv1.ClusterCIDR) step {
 }
 
 func observe(n *v1.Node) step {
-	return func(s *allocator.State) { s.Observe(n) }
+	return func(s *allocator.State) { s.Observe(n, time.Time{}) }
 }
 
 // send reserves blocks for a Node without podCIDRs, if there are any, and sends them.
 func send(n *v1.Node) step {
 	return func(s *allocator.State) {
-		s.Observe(n)
+		s.Observe(n, time.Time{})
 		s.Send(n.Name, n.UID)
 	}
 }

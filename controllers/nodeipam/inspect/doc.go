@@ -9,6 +9,4 @@
 // From objects it fills an allocator's state as the controller does at its start, and lets that allocate. So it predicts what the controller
 // does, because it is the same code. What only the controller's memory knows is missing then: blocks that are reserved and not written yet.
 // A prediction chooses them again, which gives the same blocks unless something has changed in between.
-//
-// Only cluster.go knows the allocator's state.
 package inspect

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -82,17 +83,19 @@ func (c *Cluster) ExplainNew(name string, labels map[string]string) Explanation 
 	return e
 }
 
-// create adds a Node that is younger than all others.
+// create adds a Node that is younger than all others, and decides about it.
 func (c *Cluster) create(name string, labels map[string]string) *v1.Node {
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("new " + name), Labels: labels, CreationTimestamp: metav1.Unix(math.MaxInt32, 0)}}
-	c.add(node)
+	c.settle()
+	c.byName[name] = node
+	c.state.Observe(node, time.Time{})
+	c.state.Next(name, time.Time{})
 	return node
 }
 
 func (c *Cluster) explain(node *v1.Node) Explanation {
 	e := Explanation{NodeStatus: c.node(node), Labels: node.Labels, Candidates: []Candidate{}, Others: []Other{}}
 	if e.State == Allocated {
-		e.ClusterCIDRs = c.belongsTo(node)
 		e.Named = slices.Equal(e.ClusterCIDRs, []string{node.Annotations[networkingv1.AnnotationClusterCIDR]})
 		e.Writer = node.Annotations[networkingv1.AnnotationLeaseHolder]
 	}
@@ -104,13 +107,13 @@ func (c *Cluster) explain(node *v1.Node) Explanation {
 		}
 	}
 	selects := map[string]bool{}
-	var last *pool.Pool
-	for p := range c.candidates(node) {
+	var last ipam.Candidate
+	for p, candidate := range c.state.Candidates(node) {
 		selects[p.Name] = true
-		e.Candidates = append(e.Candidates, c.candidate(node, p, last, &e))
-		last = p
+		e.Candidates = append(e.Candidates, c.candidate(p, candidate, last, &e))
+		last = candidate
 	}
-	for _, p := range c.pools() {
+	for _, p := range c.state.Pools() {
 		if !selects[p.Name] {
 			e.Others = append(e.Others, Other{p.Name, p.Mismatch(node)})
 		}
@@ -118,14 +121,14 @@ func (c *Cluster) explain(node *v1.Node) Explanation {
 	return e
 }
 
-// candidate describes p, which comes after last; last may be nil.
-func (c *Cluster) candidate(node *v1.Node, p, last *pool.Pool, e *Explanation) Candidate {
-	found := Candidate{ClusterCIDR: p.Name, Priority: p.Priority, Requirements: p.For(node).Specificity, Free: c.fewestFree(p)}
-	if last != nil {
-		found.After = difference(last.For(node), p.For(node))
+// candidate describes p, which comes after last; that is zero for the first one.
+func (c *Cluster) candidate(p *pool.Pool, is, last ipam.Candidate, e *Explanation) Candidate {
+	found := Candidate{ClusterCIDR: p.Name, Priority: p.Priority, Requirements: is.Specificity, Free: c.fewestFree(p)}
+	if last.Pool != nil {
+		found.After = difference(last, is)
 	}
 	chosen := slices.Contains(e.ClusterCIDRs, p.Name)
-	refusal := c.refusal(p)
+	refusal := c.state.Refusal(p)
 	before := slices.ContainsFunc(e.Candidates, func(o Candidate) bool { return o.Outcome == Chosen })
 	switch {
 	case chosen && e.State == Allocated:
@@ -144,7 +147,7 @@ func (c *Cluster) candidate(node *v1.Node, p, last *pool.Pool, e *Explanation) C
 
 // difference says why b comes after a.
 func difference(a, b ipam.Candidate) string {
-	switch ipam.Deciding(a, b) {
+	switch _, by := ipam.Order(a, b); by {
 	case ipam.ByPriority:
 		return fmt.Sprintf("lower priority: %d after %d", b.Priority, a.Priority)
 	case ipam.BySelective:

@@ -36,7 +36,7 @@ type Cell struct {
 func (c *Cluster) Map(name string, view netip.Prefix, bits int) []Strip {
 	c.settle()
 	strips := []Strip{}
-	for _, p := range c.pools() {
+	for _, p := range c.state.Pools() {
 		for _, r := range p.Ranges {
 			if name != "" && name != p.Name || view.IsValid() && !view.Overlaps(r.Prefix) {
 				continue
@@ -55,43 +55,26 @@ func (c *Cluster) Map(name string, view netip.Prefix, bits int) []Strip {
 }
 
 func (c *Cluster) strip(p *pool.Pool, part netip.Prefix, blockBits, bits int) Strip {
-	s := Strip{ClusterCIDR: p.Name, CIDR: part, BlockPrefixLength: blockBits}
-	s.State, _ = c.ready(p)
+	s := Strip{ClusterCIDR: p.Name, State: c.state.Ready(p).Reason, CIDR: part, BlockPrefixLength: blockBits}
 	cell := netip.PrefixFrom(part.Addr(), min(part.Bits()+bits, blockBits))
 	for part.Contains(cell.Addr()) {
 		s.Cells = append(s.Cells, c.cell(p, ipam.Range{Prefix: cell, BlockBits: blockBits}))
-		cell = netip.PrefixFrom(lastOf(cell).Next(), cell.Bits()) // not valid behind the last address of a family, which nothing contains
+		cell = netip.PrefixFrom(ipam.After(cell), cell.Bits()) // not valid behind the last address of a family, which nothing contains
 	}
 	return s
 }
 
 func (c *Cluster) cell(p *pool.Pool, r ipam.Range) Cell {
-	cell := Cell{CIDR: r.Prefix, Total: r.Blocks(), Free: c.free(p, r)}
-	var widest holding // of those so far: what comes next lies in it, or behind it
-	for _, h := range c.holdings(r.Prefix) {
+	cell := Cell{CIDR: r.Prefix, Total: r.Blocks(), Free: c.state.Free(p, r), Conflict: c.state.Conflict(r.Prefix)}
+	for h := range c.state.Holdings(r.Prefix) {
 		switch {
-		case h.service != "":
+		case h.Owner.Kind == ipam.Service:
 			cell.Service = true
-		case h.reserved():
-			cell.Reserved = true
-		default:
+		case c.shows(h.Owner):
 			cell.Allocated = true
-		}
-		if !widest.IsValid() || !widest.Overlaps(h.Prefix) {
-			widest = h
-		} else if !widest.same(&h) && (widest.node != nil || h.node != nil) {
-			cell.Conflict = true
+		default:
+			cell.Reserved = true
 		}
 	}
 	return cell
-}
-
-// lastOf returns the last address of a prefix.
-func lastOf(p netip.Prefix) netip.Addr {
-	bytes := p.Addr().AsSlice()
-	for i := p.Bits(); i < len(bytes)*8; i++ {
-		bytes[i/8] |= 0x80 >> (i % 8)
-	}
-	last, _ := netip.AddrFromSlice(bytes)
-	return last
 }

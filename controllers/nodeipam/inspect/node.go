@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
 )
 
@@ -33,7 +34,7 @@ type NodeStatus struct {
 	Node  string    `json:"node"`
 	UID   types.UID `json:"uid,omitempty"`
 	State NodeState `json:"state"`
-	// PodCIDRs are those that the Node shows, or that are reserved for it.
+	// PodCIDRs are those that the Node shows, or that are reserved for it: IPv4 first, whichever family the controller writes first.
 	PodCIDRs []netip.Prefix `json:"podCIDRs,omitempty"`
 	// ClusterCIDRs are the names of those that the podCIDRs belong to.
 	ClusterCIDRs []string `json:"clusterCIDRs,omitempty"`
@@ -59,46 +60,41 @@ func (s *NodeStatus) has(reason string) bool {
 
 // Nodes returns what all Nodes have, sorted by name.
 func (c *Cluster) Nodes() []NodeStatus {
-	memberOf := map[*v1.Node][]string{} // To ask for each Node each of a thousand pools would take minutes.
-	for _, p := range c.pools() {
-		for node := range c.members(p) {
-			memberOf[node] = append(memberOf[node], p.Name)
-		}
-	}
 	all := make([]NodeStatus, 0, len(c.byName))
 	for _, name := range slices.Sorted(maps.Keys(c.byName)) {
-		s := c.node(c.byName[name])
-		if s.State == Allocated {
-			s.ClusterCIDRs = memberOf[c.byName[name]]
-		}
-		all = append(all, s)
+		all = append(all, c.node(c.byName[name]))
 	}
 	return all
 }
 
-// node returns what a Node has, without the ClusterCIDRs that a Node with podCIDRs belongs to.
+// node returns what a Node has.
 func (c *Cluster) node(node *v1.Node) NodeStatus {
 	c.settle()
-	s := NodeStatus{Node: node.Name, UID: node.UID, Findings: c.findings(node)}
+	s := NodeStatus{Node: node.Name, UID: node.UID}
+	found := c.state.Findings(node.Name)
+	for _, reason := range slices.Sorted(maps.Keys(found)) {
+		s.Findings = append(s.Findings, Finding{reason, found[reason]})
+	}
 	if pool.ShowsPodCIDRs(node) {
-		s.State = Allocated
+		s.State, s.ClusterCIDRs = Allocated, c.state.BelongsTo(node.Name)
 		s.PodCIDRs, _ = pool.PodCIDRsOf(node)
 		return s
 	}
-	var from string
-	s.PodCIDRs, from, s.UnansweredUntil = c.reservation(node)
-	s.Reason, s.Message = c.pending(node)
+	held, _ := c.state.Node(node.Name)
+	if len(held.Blocks) > 0 {
+		s.State, s.PodCIDRs, s.ClusterCIDRs, s.UnansweredUntil = Reserved, held.Blocks, []string{held.ClusterCIDR}, held.UnansweredUntil
+		return s
+	}
+	reason, message := c.state.Why(node.Name)
 	switch {
-	case len(s.PodCIDRs) > 0:
-		s.State, s.ClusterCIDRs, s.Reason, s.Message = Reserved, []string{from}, "", ""
 	case node.DeletionTimestamp != nil:
-		s.State, s.Reason, s.Message = Deleting, "", "The Node is being deleted, so it gets no podCIDRs."
-	case s.Message == "" && c.state.NeedsNothing(node) != "":
-		s.State, s.Reason, s.Message = None, "", "ClusterCIDR "+c.state.NeedsNothing(node)+" has allocation None: this Node needs no podCIDRs."
-	case s.Message == "":
+		s.State, s.Message = Deleting, "The Node is being deleted, so it gets no podCIDRs."
+	case reason == allocator.NoneNeeded:
+		s.State, s.Message = None, message
+	case reason == "":
 		s.State, s.Reason, s.Message = Pending, "NotSeen", "The controller is about to look at this Node."
 	default:
-		s.State = Pending
+		s.State, s.Reason, s.Message = Pending, string(reason), message
 	}
 	return s
 }

@@ -169,18 +169,17 @@ func (objects *Objects) apply(cc *networkingv1.ClusterCIDR) PlannedAction {
 
 // judge fills in what an action means for its ClusterCIDR.
 func (c *Cluster) judge(action *PlannedAction, today *Cluster) {
-	p, ok := c.pool(action.ClusterCIDR)
+	p, ok := c.state.Pool(action.ClusterCIDR)
 	if !ok {
 		return
 	}
-	for range c.members(p) {
-		action.Members++
-	}
+	action.Members = c.state.Users(p)
 	if p.State == ipam.Invalid {
 		action.Problem = p.Problem
 	}
-	if old, ok := today.pool(p.Name); action.Action != Delete && (!ok || today.overlapping(old) != c.overlapping(p)) {
-		action.Overlapping = c.overlapping(p)
+	overlapping := whileTrue(c.state.Overlapping(p))
+	if old, ok := today.state.Pool(p.Name); action.Action != Delete && (!ok || whileTrue(today.state.Overlapping(old)) != overlapping) {
+		action.Overlapping = overlapping
 	}
 }
 
@@ -188,10 +187,10 @@ func (c *Cluster) judge(action *PlannedAction, today *Cluster) {
 func compareClusterCIDRs(today, then *Cluster) []PlannedClusterCIDR {
 	by := map[string]PlannedClusterCIDR{}
 	for i, c := range []*Cluster{today, then} {
-		for _, p := range c.pools() {
+		for _, p := range c.state.Pools() {
 			row := by[p.Name]
 			row.Name, row.Free[i] = p.Name, c.fewestFree(p)
-			row.State[i], _ = c.ready(p)
+			row.State[i] = c.state.Ready(p).Reason
 			by[p.Name] = row
 		}
 	}
@@ -270,11 +269,11 @@ func compareGroups(today, then *Cluster) []PlannedGroup {
 // first returns a function that returns the name of the first candidate of a Node that can serve one now; empty if none can.
 func (c *Cluster) first() func(*v1.Node) string {
 	serves := map[string]bool{}
-	for _, p := range c.pools() {
-		serves[p.Name] = c.refusal(p) == ""
+	for _, p := range c.state.Pools() {
+		serves[p.Name] = c.state.Refusal(p) == ""
 	}
 	return func(node *v1.Node) string {
-		for p := range c.candidates(node) {
+		for p := range c.state.Candidates(node) {
 			if serves[p.Name] {
 				return p.Name
 			}
@@ -285,8 +284,13 @@ func (c *Cluster) first() func(*v1.Node) string {
 
 // replace returns the Nodes that belong to a ClusterCIDR, the oldest first, and creates one like each of them.
 func (c *Cluster) replace(name string) (all []PlannedNode) {
-	p, _ := c.pool(name)
-	for _, node := range slices.SortedFunc(c.members(p), compareAge) {
+	p, _ := c.state.Pool(name)
+	var members []*v1.Node
+	for member := range c.state.Members(p) {
+		members = append(members, c.byName[member])
+	}
+	slices.SortFunc(members, compareAge)
+	for _, node := range members {
 		row := c.outcome(c.create(fmt.Sprintf("(replacement of %s)", node.Name), LabelsLike(node)))
 		row.Node = node.Name
 		row.Before, _ = pool.PodCIDRsOf(node)

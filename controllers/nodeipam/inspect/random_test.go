@@ -12,6 +12,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/internal/race"
+	"github.com/multicidr/controller-manager/controllers/ipam"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 )
 
@@ -191,9 +192,9 @@ func (s *Strip) unsound() string {
 		case cell.Free == cell.Total && (cell.Allocated || cell.Reserved || cell.Service):
 			return fmt.Sprintf("%v is free and in use", cell.CIDR)
 		}
-		next = lastOf(cell.CIDR).Next()
+		next = ipam.After(cell.CIDR)
 	}
-	if next != lastOf(s.CIDR).Next() {
+	if next != ipam.After(s.CIDR) {
 		return "the cells end too early, or too late"
 	}
 	return ""

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
-	"github.com/multicidr/controller-manager/controllers/ipam"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
 )
 
@@ -69,18 +69,11 @@ func (c *Cluster) Status() Status { return c.StatusOf(c.Nodes()) }
 // StatusOf is Status for a caller that needs Nodes, too.
 func (c *Cluster) StatusOf(nodes []NodeStatus) Status {
 	s := Status{ClusterCIDRs: []ClusterCIDRStatus{}, Pending: c.pendingByReason(nodes)}
-	var reserved ipam.PrefixSet
 	for i := range nodes {
-		node := &nodes[i]
-		s.Nodes.count(node)
-		if node.State == Reserved {
-			for _, block := range node.PodCIDRs {
-				reserved.Insert(block)
-			}
-		}
+		s.Nodes.count(&nodes[i])
 	}
-	for _, p := range c.pools() {
-		s.ClusterCIDRs = append(s.ClusterCIDRs, c.clusterCIDRStatus(p, &reserved))
+	for _, p := range c.state.Pools() {
+		s.ClusterCIDRs = append(s.ClusterCIDRs, c.clusterCIDRStatus(p))
 	}
 	return s
 }
@@ -99,32 +92,32 @@ func (n *NodeCounts) count(node *NodeStatus) {
 	case None:
 		n.None++
 	}
-	if node.has(outOfRange) {
+	if node.has(allocator.ReasonOutsideRanges) {
 		n.OutOfRange = append(n.OutOfRange, node.Node)
 	}
-	if node.has(conflict) {
+	if node.has(allocator.ReasonConflict) {
 		n.Conflicting = append(n.Conflicting, node.Node)
 	}
 }
 
-// clusterCIDRStatus returns the state of one ClusterCIDR. reserved are the blocks that are held for Nodes that do not show them.
-func (c *Cluster) clusterCIDRStatus(p *pool.Pool, reserved *ipam.PrefixSet) ClusterCIDRStatus {
-	s := ClusterCIDRStatus{Name: p.Name, Priority: p.Priority, Ranges: []RangeStatus{}, Overlapping: c.overlapping(p), Conflicted: c.conflicted(p)}
-	for range c.members(p) {
-		s.Members++
+// clusterCIDRStatus returns the state of one ClusterCIDR.
+func (c *Cluster) clusterCIDRStatus(p *pool.Pool) ClusterCIDRStatus {
+	ready := c.state.Ready(p)
+	s := ClusterCIDRStatus{
+		Name: p.Name, Priority: p.Priority, State: ready.Reason, Message: ready.Message, Members: c.state.Users(p), Ranges: []RangeStatus{},
+		Overlapping: whileTrue(c.state.Overlapping(p)), Conflicted: whileTrue(c.state.Conflicted(p)),
 	}
-	s.State, s.Message = c.ready(p)
 	for _, r := range p.Ranges {
-		counts := c.usage(p, r)
-		var kept int64
-		for block := range reserved.Overlapping(r.Prefix) {
-			if block.Bits() == r.BlockBits {
-				kept++
+		counts := c.state.RangeStatus(p, r)
+		var reserved int64
+		for h := range c.state.Holdings(r.Prefix) {
+			if h.Prefix.Bits() == r.BlockBits && !c.shows(h.Owner) {
+				reserved++
 			}
 		}
 		s.Ranges = append(s.Ranges, RangeStatus{
 			Family: r.Family().String(), CIDR: counts.CIDR, BlockPrefixLength: counts.BlockPrefixLength,
-			Total: counts.Total, Allocated: counts.Allocated - kept, Reserved: kept, Unavailable: counts.Unavailable, Free: counts.Free,
+			Total: counts.Total, Allocated: counts.Allocated - reserved, Reserved: reserved, Unavailable: counts.Unavailable, Free: counts.Free,
 		})
 	}
 	return s

@@ -58,12 +58,12 @@ func (o *Owners) Nodes() (names []string) {
 // Who says who has addresses of a CIDR now. Reservations for pending Nodes are not in it: no Node has these blocks.
 func (c *Cluster) Who(cidr netip.Prefix) Owners {
 	o := Owners{CIDR: cidr, Uses: []Use{}}
-	for _, h := range c.holdings(cidr) {
+	for h := range c.state.Holdings(cidr) {
 		switch {
-		case h.service != "":
-			o.Uses = append(o.Uses, Use{KindService, h.service, h.Prefix, "no Node gets these addresses"})
-		case !h.reserved():
-			o.Uses = append(o.Uses, c.nodeUse(h))
+		case h.Owner.Kind == ipam.Service:
+			o.Uses = append(o.Uses, Use{KindService, h.Owner.ID, h.Prefix, "no Node gets these addresses"})
+		case c.shows(h.Owner):
+			o.Uses = append(o.Uses, Use{KindNode, h.Owner.ID, h.Prefix, origin(c.state.BelongsTo(h.Owner.ID))})
 		}
 	}
 	for _, node := range c.nodes {
@@ -73,27 +73,25 @@ func (c *Cluster) Who(cidr netip.Prefix) Owners {
 			}
 		}
 	}
-	for _, p := range c.pools() {
+	for _, p := range c.state.Pools() {
 		o.Uses = append(o.Uses, c.poolUses(p, cidr)...)
 	}
 	o.conclude()
 	return o
 }
 
-func (c *Cluster) nodeUse(h holding) Use {
-	use := Use{KindNode, h.node.Name, h.Prefix, "in no ClusterCIDR"}
-	if names := c.belongsTo(h.node); len(names) > 0 {
-		use.Note = "from " + strings.Join(names, ", ")
+// origin says which ClusterCIDRs podCIDRs belong to.
+func origin(clusterCIDRs []string) string {
+	if len(clusterCIDRs) == 0 {
+		return "in no ClusterCIDR"
 	}
-	return use
+	return "from " + strings.Join(clusterCIDRs, ", ")
 }
 
 // poolUses says what a ClusterCIDR does with addresses.
 func (c *Cluster) poolUses(p *pool.Pool, cidr netip.Prefix) (uses []Use) {
-	for _, excluded := range p.Exclusions {
-		if excluded.Overlaps(cidr) {
-			uses = append(uses, Use{KindExcluded, p.Name, excluded, "in spec.excludedCIDRs"})
-		}
+	for excluded := range p.Excluded.Overlapping(cidr) {
+		uses = append(uses, Use{KindExcluded, p.Name, excluded, "in spec.excludedCIDRs"})
 	}
 	for _, r := range p.Ranges {
 		if !r.Prefix.Overlaps(cidr) {
@@ -111,14 +109,14 @@ func (c *Cluster) blocksNote(p *pool.Pool, r ipam.Range, cidr netip.Prefix) stri
 		if cidr.Bits() > r.Prefix.Bits() {
 			within.Prefix = cidr
 		}
-		return fmt.Sprintf("%s of %s blocks /%d in it are free", Count(c.free(p, within)), Count(within.Blocks()), r.BlockBits)
+		return fmt.Sprintf("%s of %s blocks /%d in it are free", Count(c.state.Free(p, within)), Count(within.Blocks()), r.BlockBits)
 	}
 	block := netip.PrefixFrom(cidr.Addr(), r.BlockBits).Masked()
-	if c.free(p, ipam.Range{Prefix: block, BlockBits: r.BlockBits}) == 0 {
+	if c.state.Free(p, ipam.Range{Prefix: block, BlockBits: r.BlockBits}) == 0 {
 		return fmt.Sprintf("block %v is not free", block)
 	}
-	if reason, _ := c.ready(p); p.State != ipam.Enabled {
-		return fmt.Sprintf("block %v is free, but the ClusterCIDR allocates nothing: %s", block, reason)
+	if p.State != ipam.Enabled {
+		return fmt.Sprintf("block %v is free, but the ClusterCIDR allocates nothing: %s", block, c.state.Ready(p).Reason)
 	}
 	return fmt.Sprintf("block %v is free", block)
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
 )
@@ -21,11 +20,12 @@ type Candidates struct {
 	entries map[*Pool]entries
 }
 
-// entry is a pool with those terms of its selector that have the same number of requirements. A pool without a selector has one entry.
+// entry is a pool with one term of its selector. A pool without a selector has one entry, without a term.
 type entry struct {
-	pool  *Pool
-	terms []term
-	in    []label // where it is listed; rest if there are none
+	ipam.Candidate
+	pool *Pool
+	term *term
+	in   []label // where it is listed; rest if there are none
 }
 
 // entries are in the order in which they are tried.
@@ -37,28 +37,13 @@ type label struct{ key, value string }
 // maxLabels limits how many labels an entry is listed under, so that no selector makes the lock long.
 const maxLabels = 256
 
-func (e *entry) candidate() ipam.Candidate {
-	c := ipam.Candidate{Pool: &e.pool.Pool}
-	if len(e.terms) > 0 {
-		c.Specificity = e.terms[0].requirements
-	}
-	return c
-}
-
-func (e *entry) selects(node *v1.Node) bool {
-	return !e.pool.Selective || slices.ContainsFunc(e.terms, func(t term) bool { return t.selector.Match(node) })
-}
-
-func compareEntries(x, y *entry) int { return ipam.Compare(x.candidate(), y.candidate()) }
-
 func (s entries) with(e *entry) entries {
-	i, _ := slices.BinarySearchFunc(s, e, compareEntries)
+	i, _ := slices.BinarySearchFunc(s, e, func(x, y *entry) int { return ipam.Compare(x.Candidate, y.Candidate) })
 	return slices.Insert(s, i, e)
 }
 
-func (s entries) without(e *entry) entries {
-	i, _ := slices.BinarySearchFunc(s, e, compareEntries)
-	return slices.Delete(s, i, i+1)
+func (s entries) without(p *Pool) entries {
+	return slices.DeleteFunc(s, func(e *entry) bool { return e.pool == p })
 }
 
 // Add adds a pool that is not there.
@@ -66,25 +51,31 @@ func (c *Candidates) Add(p *Pool) {
 	if c.entries == nil {
 		c.by, c.entries = map[label]entries{}, map[*Pool]entries{}
 	}
-	for _, e := range entriesOf(p) {
-		c.entries[p] = append(c.entries[p], e)
-		if e.in = c.rarest(e); len(e.in) == 0 {
-			c.rest = c.rest.with(e)
-		}
-		for _, l := range e.in {
-			c.by[l] = c.by[l].with(e)
-		}
+	if !p.Selective {
+		c.add(&entry{Candidate: ipam.Candidate{Pool: &p.Pool}, pool: p})
+	}
+	for i := range p.terms {
+		t := &p.terms[i]
+		c.add(&entry{Candidate: ipam.Candidate{Pool: &p.Pool, Specificity: t.requirements}, pool: p, term: t, in: c.rarest(t)})
+	}
+}
+
+func (c *Candidates) add(e *entry) {
+	c.entries[e.pool] = append(c.entries[e.pool], e)
+	if len(e.in) == 0 {
+		c.rest = c.rest.with(e)
+	}
+	for _, l := range e.in {
+		c.by[l] = c.by[l].with(e)
 	}
 }
 
 // Remove removes a pool if it is there.
 func (c *Candidates) Remove(p *Pool) {
+	c.rest = c.rest.without(p)
 	for _, e := range c.entries[p] {
-		if len(e.in) == 0 {
-			c.rest = c.rest.without(e)
-		}
 		for _, l := range e.in {
-			if c.by[l] = c.by[l].without(e); len(c.by[l]) == 0 {
+			if c.by[l] = c.by[l].without(p); len(c.by[l]) == 0 {
 				delete(c.by, l)
 			}
 		}
@@ -92,80 +83,36 @@ func (c *Candidates) Remove(p *Pool) {
 	delete(c.entries, p)
 }
 
-func entriesOf(p *Pool) (all entries) {
-	if !p.Selective {
-		return entries{{pool: p}}
+// rarest returns the labels of one requirement of a term that a label, or the name, is one of a few values: the one under which the fewest
+// entries are listed so far. It returns none if there is no such requirement.
+func (c *Candidates) rarest(t *term) (in []label) {
+	fewest := 0
+	consider := func(key string, r v1.NodeSelectorRequirement) {
+		if r.Operator != v1.NodeSelectorOpIn || len(r.Values) > maxLabels {
+			return
+		}
+		listed, labels := 0, make([]label, 0, len(r.Values))
+		for _, value := range r.Values {
+			l := label{key, value}
+			listed, labels = listed+len(c.by[l]), append(labels, l)
+		}
+		if in == nil || listed < fewest {
+			in, fewest = labels, listed
+		}
 	}
-	for rest := p.terms; len(rest) > 0; {
-		n := 1
-		for n < len(rest) && rest[n].requirements == rest[0].requirements {
-			n++
-		}
-		all = append(all, &entry{pool: p, terms: rest[:n]})
-		rest = rest[n:]
+	for _, r := range t.source.MatchExpressions {
+		consider(r.Key, r)
 	}
-	return all
-}
-
-// rarest returns, for each term of e, the labels of one of its requirements: the one under which the fewest entries are listed so far. It
-// returns none if a term has no such requirement, or if they are too many.
-func (c *Candidates) rarest(e *entry) (in []label) {
-	seen := map[label]bool{}
-	for _, t := range e.terms {
-		var best []label
-		listed := -1
-		for _, labels := range t.labels() {
-			n := 0
-			for _, l := range labels {
-				n += len(c.by[l])
-			}
-			if listed < 0 || n < listed {
-				best, listed = labels, n
-			}
-		}
-		if listed < 0 {
-			return nil
-		}
-		for _, l := range best {
-			if seen[l] {
-				continue
-			}
-			if seen[l] = true; len(seen) > maxLabels {
-				return nil
-			}
-			in = append(in, l)
-		}
+	for _, r := range t.source.MatchFields {
+		consider("", r) // By another field than the name nothing is found.
 	}
 	return in
 }
 
-// labels yields, for each requirement that a label or the name is one of some values, these labels.
-func (t term) labels() iter.Seq2[int, []label] {
-	return func(yield func(int, []label) bool) {
-		for i, r := range slices.Concat(t.source.MatchExpressions, t.source.MatchFields) {
-			key := r.Key
-			if i >= len(t.source.MatchExpressions) {
-				if key = ""; r.Key != metav1.ObjectNameField {
-					continue
-				}
-			}
-			if r.Operator != v1.NodeSelectorOpIn || len(r.Values) > maxLabels {
-				continue
-			}
-			labels := make([]label, 0, len(r.Values))
-			for _, value := range r.Values {
-				labels = append(labels, label{key, value})
-			}
-			if !yield(i, labels) {
-				return
-			}
-		}
-	}
-}
-
-// Of yields the pools that select a Node, in the order in which they are tried, whatever their state. The pools must not change meanwhile.
-func (c *Candidates) Of(node *v1.Node) iter.Seq[*Pool] {
-	return func(yield func(*Pool) bool) {
+// Of yields the pools that select a Node, in the order in which they are tried, whatever their state, and what that order goes by. The pools must
+// not change meanwhile.
+func (c *Candidates) Of(node *v1.Node) iter.Seq2[*Pool, ipam.Candidate] {
+	return func(yield func(*Pool, ipam.Candidate) bool) {
 		var few [8]entries // keeps the slice off the heap, as a rule
 		lists := append(few[:0], c.rest, c.by[label{"", node.Name}])
 		for key, value := range node.Labels {
@@ -173,13 +120,13 @@ func (c *Candidates) Of(node *v1.Node) iter.Seq[*Pool] {
 		}
 		var before []*Pool // yielded, and may come again
 		for e := next(lists); e != nil; e = next(lists) {
-			if !e.selects(node) || slices.Contains(before, e.pool) {
+			if e.term != nil && !e.term.selector.Match(node) || slices.Contains(before, e.pool) {
 				continue
 			}
 			if len(c.entries[e.pool]) > 1 || len(e.in) > 1 {
 				before = append(before, e.pool)
 			}
-			if !yield(e.pool) {
+			if !yield(e.pool, e.Candidate) {
 				return
 			}
 		}
@@ -190,7 +137,7 @@ func (c *Candidates) Of(node *v1.Node) iter.Seq[*Pool] {
 func next(lists []entries) (e *entry) {
 	from := -1
 	for i, list := range lists {
-		if len(list) > 0 && (from < 0 || compareEntries(list[0], lists[from][0]) < 0) {
+		if len(list) > 0 && (from < 0 || ipam.Compare(list[0].Candidate, lists[from][0].Candidate) < 0) {
 			from = i
 		}
 	}

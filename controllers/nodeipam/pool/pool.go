@@ -14,29 +14,25 @@ import (
 	"github.com/multicidr/controller-manager/controllers/text"
 )
 
-// MinHostBits is the smallest block that KEP-2593 allows: 16 addresses. MadeFromFlags is the prefix of the names of ClusterCIDRs that may have
+// minHostBits is the smallest block that KEP-2593 allows: 16 addresses. MadeFromFlags is the prefix of the names of ClusterCIDRs that may have
 // smaller ones, because the flags of the in-tree allocator accept every size.
 const (
-	MinHostBits   = 4
+	minHostBits   = 4
 	MadeFromFlags = "created-from-flags-"
 )
 
 // Pool is a compiled ClusterCIDR. It is immutable once it is in a state; a changed object gets a new Pool.
 type Pool struct {
 	ipam.Pool
-	Exclusions []netip.Prefix // those of Excluded, as written
+	// Extent is Ranges and those that cannot be cut into blocks, or need not be. Nodes may have blocks there from a time when they were.
+	Extent []netip.Prefix
 	// Problem says why State is Invalid, or why the pool is superseded. For people.
 	Problem string
-	// Curable is whether an Invalid pool can be corrected, as all that is wrong is in fields that may be changed.
-	Curable bool
 	// Superseded is whether the pool is Disabled because the flags no longer ask for it.
 	Superseded bool
 
-	generation  int64
-	terms       []term // of the nodeSelector, those with the most requirements first
-	selectorErr error
-	// uncut are ranges whose block size breaks a rule. Nodes may have blocks in them from a time when it did not.
-	uncut []netip.Prefix
+	generation int64
+	terms      []term // of the nodeSelector, those with the most requirements first
 }
 
 // Compile compiles a ClusterCIDR. It always returns a pool: an object that breaks a rule, because it was stored under an older CRD, becomes a
@@ -50,7 +46,7 @@ func Compile(cc *networkingv1.ClusterCIDR, earlier *Pool) (p *Pool) {
 			p = &Pool{Pool: ipam.Pool{ID: string(cc.UID), Name: cc.Name, State: ipam.Invalid}}
 			p.Problem = text.Cut(fmt.Sprintf("it cannot be read, which is a defect of this controller (panic: %v): report it", r), text.MaxProblem)
 			if earlier != nil && earlier.ID == p.ID {
-				p.Ranges, p.uncut = earlier.Ranges, earlier.uncut
+				p.Ranges, p.Extent = earlier.Ranges, earlier.Extent
 			}
 		}
 	}()
@@ -79,7 +75,6 @@ func compile(cc *networkingv1.ClusterCIDR, earlier *Pool) *Pool {
 		check(errors.New("spec.ipv6PerNodeHostBits is set without spec.ipv6"))
 	}
 	check(p.addSelector(cc.Spec.NodeSelector, earlier))
-	p.Curable = len(problems) == 0
 	p.addExclusions(cc.Spec.ExcludedCIDRs, check)
 	check(checkAllocation(cc.Spec.Allocation))
 
@@ -115,11 +110,11 @@ func (p *Pool) addExclusions(excludedCIDRs []string, check func(error)) {
 			check(fmt.Errorf("spec.excludedCIDRs: %w", err))
 			continue
 		}
-		p.Exclusions = append(p.Exclusions, excluded)
-	}
-	slices.SortFunc(p.Exclusions, netip.Prefix.Compare)
-	p.Exclusions = slices.Compact(p.Exclusions)
-	for _, excluded := range p.Exclusions {
+		for _, r := range p.Ranges {
+			if excluded.Bits() > r.BlockBits && r.Prefix.Overlaps(excluded) {
+				excluded = netip.PrefixFrom(excluded.Addr(), r.BlockBits).Masked() // the whole block
+			}
+		}
 		p.Excluded.Insert(excluded)
 	}
 }
@@ -133,13 +128,12 @@ func (p *Pool) addRange(name, cidr string, family ipam.Family, hostBits int32, n
 	if err != nil || ipam.FamilyOf(prefix) != family || prefix.Addr().Is4In6() {
 		return fmt.Errorf("spec.%s: %q is not an %v range", name, cidr, family)
 	}
+	p.Extent = append(p.Extent, prefix.Masked())
 	if none {
-		p.uncut = append(p.uncut, prefix.Masked())
 		return nil
 	}
 	r, err := p.cut(prefix, int(hostBits))
 	if err != nil {
-		p.uncut = append(p.uncut, prefix.Masked())
 		return fmt.Errorf("spec.%s: %w", name, err)
 	}
 	p.Ranges = append(p.Ranges, r)
@@ -148,18 +142,17 @@ func (p *Pool) addRange(name, cidr string, family ipam.Family, hostBits int32, n
 
 // cut returns the range of a prefix and a block size, if both are allowed.
 func (p *Pool) cut(prefix netip.Prefix, hostBits int) (ipam.Range, error) {
-	smallest := MinHostBits
+	smallest := minHostBits
 	if strings.HasPrefix(p.Name, MadeFromFlags) {
 		smallest = 0
 	}
-	r, err := ipam.NewRange(prefix, max(hostBits, smallest))
 	switch {
-	case err == nil && prefix.Overlaps(Mapped) && r.BlockBits > 0: // A block that is all of IPv6 does not lie inside Mapped.
-		err = fmt.Errorf("%v contains %s", prefix, WhatMapped)
 	case hostBits < smallest:
-		err = fmt.Errorf("blocks of %d host bits are smaller than %d", hostBits, smallest)
+		return ipam.Range{}, fmt.Errorf("blocks of %d host bits are smaller than %d", hostBits, smallest)
+	case prefix.Overlaps(Mapped):
+		return ipam.Range{}, fmt.Errorf("%v contains %s", prefix, WhatMapped)
 	}
-	return r, err
+	return ipam.NewRange(prefix, hostBits)
 }
 
 // Supersede disables a pool that was made from flags which no longer ask for it.
@@ -167,16 +160,14 @@ func (p *Pool) Supersede(why string) {
 	p.State, p.Superseded, p.Problem = ipam.Disabled, true, why
 }
 
-// Equal reports whether p and o allocate the same blocks to the same Nodes, and report the same problem.
+// Equal reports whether p and o are compiled from the same generation of an object, and in the same state.
 func (p *Pool) Equal(o *Pool) bool {
-	return p.ID == o.ID && p.Name == o.Name && p.Priority == o.Priority && p.State == o.State && p.Problem == o.Problem && p.Curable == o.Curable && p.Superseded == o.Superseded &&
-		p.Selective == o.Selective && p.Selector == o.Selector &&
-		slices.Equal(p.Ranges, o.Ranges) && slices.Equal(p.uncut, o.uncut) && slices.Equal(p.Exclusions, o.Exclusions)
+	return p.ID == o.ID && p.generation == o.generation && p.State == o.State && p.Problem == o.Problem
 }
 
 // Contains reports whether a block lies inside one of p's ranges.
 func (p *Pool) Contains(block netip.Prefix) bool {
-	return slices.ContainsFunc(p.Extent(), func(r netip.Prefix) bool { return r.Bits() <= block.Bits() && r.Contains(block.Addr()) })
+	return slices.ContainsFunc(p.Extent, func(r netip.Prefix) bool { return r.Bits() <= block.Bits() && r.Contains(block.Addr()) })
 }
 
 // Allocates reports whether p could allocate these blocks together if they were free. Their order does not matter: a Node shows its primary
@@ -195,17 +186,10 @@ func (p *Pool) Allocates(blocks []netip.Prefix) bool {
 	return true
 }
 
-// SharesWith reports whether p can allocate an address that lies in a range of o and that o does not exclude. It includes the uncut ranges
-// of o: despite the wrong block size, the addresses may be intended.
-func (p *Pool) SharesWith(o *Pool) bool {
-	return p.Shares(&o.Pool) || slices.ContainsFunc(o.uncut, p.Gives)
-}
+// Gives reports whether p could allocate an address inside prefix if nobody held it.
+func (p *Pool) Gives(prefix netip.Prefix) bool { return p.Pool.Gives(prefix, &ipam.PrefixSet{}) }
 
-// Extent returns all ranges of p, including uncut ones.
-func (p *Pool) Extent() []netip.Prefix {
-	all := make([]netip.Prefix, 0, 2)
-	for _, r := range p.Ranges {
-		all = append(all, r.Prefix)
-	}
-	return append(all, p.uncut...)
+// SharesWith reports whether p could allocate an address of o that o does not exclude, even where o cannot cut blocks.
+func (p *Pool) SharesWith(o *Pool) bool {
+	return slices.ContainsFunc(o.Extent, func(r netip.Prefix) bool { return p.Pool.Gives(r, &o.Excluded) })
 }

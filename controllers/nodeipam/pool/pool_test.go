@@ -150,8 +150,14 @@ func TestMatches(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := pool.Compile(ClusterCIDR("a", Spec4("10.0.0.0/16", 8, tc.selector)), nil)
-			if ok, specificity := p.Matches(node), p.For(node).Specificity; ok != tc.want || specificity != tc.wantSpecificity {
-				t.Errorf("got %v, %d; want %v, %d", ok, specificity, tc.want, tc.wantSpecificity)
+			var c pool.Candidates
+			c.Add(p)
+			found, specificity := false, 0
+			for _, candidate := range c.Of(node) {
+				found, specificity = true, candidate.Specificity
+			}
+			if ok := p.Matches(node); ok != tc.want || found != tc.want || specificity != tc.wantSpecificity {
+				t.Errorf("got %v, %v, %d; want %v, %d", ok, found, specificity, tc.want, tc.wantSpecificity)
 			}
 		})
 	}
@@ -240,7 +246,8 @@ func TestParseCIDR(t *testing.T) {
 func TestExclusionWrittenTwice(t *testing.T) {
 	cc := ClusterCIDR("a", Spec4("10.0.0.0/16", 8, nil))
 	cc.Spec.ExcludedCIDRs = []string{"10.0.1.0/24", "10.0.0.0/24", "10.0.1.0/24"}
-	if got, want := pool.Compile(cc, nil).Exclusions, Pfxs("10.0.0.0/24", "10.0.1.0/24"); !slices.Equal(got, want) {
+	p := pool.Compile(cc, nil)
+	if got, want := slices.Collect(p.Excluded.Overlapping(Pfx("10.0.0.0/8"))), Pfxs("10.0.0.0/24", "10.0.1.0/24"); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
@@ -327,5 +334,35 @@ func TestRead(t *testing.T) {
 	// What panics while it is read, such as no Node at all, is an error.
 	if _, err := pool.Read(nil); err == nil || !strings.Contains(err.Error(), "it keeps what it held") {
 		t.Errorf("a panic gives %v", err)
+	}
+}
+
+// Two ClusterCIDRs share addresses if there are some that neither excludes.
+func TestSharesWith(t *testing.T) {
+	spec := func(cidr string, hostBits int32, excluded ...string) networkingv1.ClusterCIDRSpec {
+		s := Spec4(cidr, hostBits, nil)
+		s.ExcludedCIDRs = excluded
+		return s
+	}
+	for name, tc := range map[string]struct {
+		p, o networkingv1.ClusterCIDRSpec
+		want bool
+	}{
+		"the same range":                                      {spec("10.0.0.0/16", 8), spec("10.0.0.0/16", 8), true},
+		"one inside the other":                                {spec("10.0.3.0/24", 8), spec("10.0.0.0/16", 4), true},
+		"side by side":                                        {spec("10.0.0.0/17", 8), spec("10.0.128.0/17", 8), false},
+		"the other excludes all of it":                        {spec("10.0.3.0/24", 8), spec("10.0.0.0/16", 8, "10.0.3.0/24"), false},
+		"it excludes all of the other":                        {spec("10.0.0.0/16", 8, "10.0.3.0/24"), spec("10.0.3.0/24", 8), false},
+		"each excludes what the other does not":               {spec("10.0.0.0/16", 8, "10.0.0.0/17"), spec("10.0.0.0/16", 8, "10.0.128.0/17"), false},
+		"it excludes a part of the only block that both have": {spec("10.0.0.0/23", 8, "10.0.0.0/30"), spec("10.0.0.0/24", 4), false},
+		"the other excludes a part of that block":             {spec("10.0.0.0/24", 4), spec("10.0.0.0/23", 8, "10.0.0.0/30"), false},
+		"they exclude different parts":                        {spec("10.0.0.0/16", 8, "10.0.0.0/18"), spec("10.0.0.0/16", 8, "10.0.128.0/17"), true},
+		"the other has a wrong block size":                    {spec("10.0.0.0/16", 8), spec("10.0.0.0/16", 20), true},
+		"it allocates nothing itself":                         {spec("10.0.0.0/16", 20), spec("10.0.0.0/16", 8), false},
+	} {
+		p, o := pool.Compile(ClusterCIDR("p", tc.p), nil), pool.Compile(ClusterCIDR("o", tc.o), nil)
+		if got := p.SharesWith(o); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -86,33 +87,33 @@ func PodCIDRsOf(node *v1.Node) (blocks []netip.Prefix, unreadable []string) {
 	return blocks, unreadable
 }
 
-// ServiceRangesOf returns the ranges of a ServiceCIDR, and an error for each that cannot be parsed.
-func ServiceRangesOf(serviceCIDR *networkingapiv1.ServiceCIDR) (ranges []netip.Prefix, unreadable []error) {
+// ServiceRangesOf returns the ranges of a ServiceCIDR that can be parsed, and an error that says which cannot.
+func ServiceRangesOf(serviceCIDR *networkingapiv1.ServiceCIDR) (ranges []netip.Prefix, err error) {
 	for _, s := range serviceCIDR.Spec.CIDRs {
-		r, err := ParseCIDR(s)
-		if err != nil {
-			unreadable = append(unreadable, fmt.Errorf("%q: %w", s, err))
+		r, unreadable := ParseCIDR(s)
+		if unreadable != nil {
+			err = errors.Join(err, fmt.Errorf("%q: %w", s, unreadable))
 			continue
 		}
 		ranges = append(ranges, r)
 	}
-	return ranges, unreadable
+	return ranges, err
 }
 
 // ShowsPodCIDRs reports whether a Node has podCIDRs, readable or not.
 func ShowsPodCIDRs(node *v1.Node) bool { return len(node.Spec.PodCIDRs) > 0 || node.Spec.PodCIDR != "" }
 
-// MaxAddresses limits how many of a Node's addresses are read. A kubelet reports a few, and a cloud provider may report all interfaces of
+// maxAddresses limits how many of a Node's addresses are read. A kubelet reports a few, and a cloud provider may report all interfaces of
 // the machine. But an object has room for 30,000, and the addresses are only used for reports.
-const MaxAddresses = 64
+const maxAddresses = 64
 
-// AddressesOf returns a Node's own addresses, of the first MaxAddresses, as full-length prefixes. It skips host names.
+// AddressesOf returns a Node's own addresses, of the first maxAddresses, as full-length prefixes. It skips host names.
 func AddressesOf(node *v1.Node) []netip.Prefix {
 	if len(node.Status.Addresses) == 0 {
 		return nil
 	}
 	addresses := make([]netip.Prefix, 0, 2) // usually one per family, besides the host name
-	for _, a := range node.Status.Addresses[:min(len(node.Status.Addresses), MaxAddresses)] {
+	for _, a := range node.Status.Addresses[:min(len(node.Status.Addresses), maxAddresses)] {
 		if strings.IndexByte(a.Address, '.') < 0 && strings.IndexByte(a.Address, ':') < 0 {
 			continue // not an IP address: avoids the cost of ParseAddr's error
 		}
@@ -131,8 +132,8 @@ func AddressesOf(node *v1.Node) []netip.Prefix {
 // controller will not allocate from it; empty if nothing is wrong.
 func RangesOf(cc *networkingv1.ClusterCIDR) (ranges []netip.Prefix, gives func(netip.Prefix) bool, problem string) {
 	p := Compile(cc, nil)
-	return p.Extent(), func(prefix netip.Prefix) bool {
-		return p.Gives(prefix) || slices.ContainsFunc(p.uncut, prefix.Overlaps)
+	return p.Extent, func(prefix netip.Prefix) bool {
+		return p.Gives(prefix) || len(p.Ranges) < len(p.Extent) && slices.ContainsFunc(p.Extent, prefix.Overlaps)
 	}, p.Problem
 }
 

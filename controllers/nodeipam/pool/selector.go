@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
-	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/text"
 )
 
@@ -24,20 +23,18 @@ type term struct {
 }
 
 // addSelector compiles the nodeSelector, or takes it from an earlier pool of the same object and generation: compiling 1.5 MB takes a second.
-func (p *Pool) addSelector(selector *v1.NodeSelector, earlier *Pool) error {
+func (p *Pool) addSelector(selector *v1.NodeSelector, earlier *Pool) (err error) {
 	if selector == nil {
 		return nil
 	}
 	p.Selective = true
-	if earlier != nil && earlier.ID == p.ID && earlier.generation == p.generation && earlier.Selective {
-		p.Selector, p.terms, p.selectorErr = earlier.Selector, earlier.terms, earlier.selectorErr
-		return p.selectorErr
+	if earlier != nil && earlier.ID == p.ID && earlier.generation == p.generation && len(earlier.terms) > 0 {
+		p.Selector, p.terms = earlier.Selector, earlier.terms
+		return nil
 	}
 	p.Selector = canonical(selector)
-	if p.terms, p.selectorErr = compileTerms(selector); p.selectorErr != nil {
-		p.terms = nil
-	}
-	return p.selectorErr
+	p.terms, err = compileTerms(selector)
+	return err
 }
 
 func compileTerms(selector *v1.NodeSelector) (terms []term, err error) {
@@ -64,15 +61,6 @@ func (p *Pool) Matches(node *v1.Node) bool {
 	return !p.Selective || slices.ContainsFunc(p.terms, func(t term) bool { return t.selector.Match(node) })
 }
 
-// For returns p as a candidate for a Node that it selects: with the number of requirements of the largest term that matches.
-func (p *Pool) For(node *v1.Node) ipam.Candidate {
-	c := ipam.Candidate{Pool: &p.Pool}
-	if i := slices.IndexFunc(p.terms, func(t term) bool { return t.selector.Match(node) }); i >= 0 {
-		c.Specificity = p.terms[i].requirements
-	}
-	return c
-}
-
 // Mismatch says which requirements a Node does not meet, of the term of which it misses the fewest; empty if p selects the Node.
 func (p *Pool) Mismatch(node *v1.Node) string {
 	if p.Matches(node) {
@@ -93,30 +81,25 @@ func (p *Pool) Mismatch(node *v1.Node) string {
 
 // missedBy formats the requirements that a Node does not meet, with what it has instead.
 func (t term) missedBy(node *v1.Node) (missed []string) {
-	check := func(r v1.NodeSelectorRequirement, alone v1.NodeSelectorTerm, has string) {
+	check := func(r v1.NodeSelectorRequirement, alone v1.NodeSelectorTerm, what string, values map[string]string) {
 		selector, err := nodeaffinity.NewNodeSelector(&v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{alone}})
 		if err != nil || selector.Match(node) {
 			return
 		}
-		wants := string(r.Operator)
+		wants, has := string(r.Operator), "the Node has no such "+what
 		if len(r.Values) > 0 {
 			wants += fmt.Sprintf(" [%s]", text.ValuesText(slices.Sorted(slices.Values(r.Values))))
+		}
+		if value, ok := values[r.Key]; ok {
+			has = fmt.Sprintf("the Node has %q", text.Cut(value, text.MaxValue))
 		}
 		missed = append(missed, fmt.Sprintf("%s %s, and %s", r.Key, wants, has))
 	}
 	for _, r := range t.source.MatchExpressions {
-		has := "the Node has no such label"
-		if value, ok := node.Labels[r.Key]; ok {
-			has = fmt.Sprintf("the Node has %q", text.Cut(value, text.MaxValue))
-		}
-		check(r, v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{r}}, has)
+		check(r, v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{r}}, "label", node.Labels)
 	}
 	for _, r := range t.source.MatchFields {
-		has := "the Node has no such field"
-		if r.Key == metav1.ObjectNameField {
-			has = fmt.Sprintf("the Node is %q", node.Name)
-		}
-		check(r, v1.NodeSelectorTerm{MatchFields: []v1.NodeSelectorRequirement{r}}, has)
+		check(r, v1.NodeSelectorTerm{MatchFields: []v1.NodeSelectorRequirement{r}}, "field", map[string]string{metav1.ObjectNameField: node.Name})
 	}
 	return missed
 }

@@ -400,6 +400,9 @@ func (c *Checker) poolGone(e Event) {
 		if !p.now().deleting && e.At.Sub(p.now().since) <= c.opts.Slack {
 			continue // the API server had begun to delete p before the finalizer was added, and does not look again
 		}
+		if c.justGone(e, n, n.Annotations[networkingv1.AnnotationClusterCIDR]) {
+			continue // it belongs to another one, whose end the manager may not have seen yet
+		}
 		c.violate(e, GoneInUse, fmt.Sprintf("ClusterCIDR %s is gone while Node %s has %v of it", p.name, n.Name, n.blocks), poolName(p.name), nodeName(n.Name))
 	}
 }

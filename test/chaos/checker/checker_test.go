@@ -489,6 +489,28 @@ func TestHistories(t *testing.T) {
 			},
 			want: []Rule{GoneInUse},
 		},
+		"a ClusterCIDR goes a moment after the one that served its last Node": {
+			happens: func(h *history) {
+				h.pool("a")
+				h.pool("b", unfinalized)
+				h.join("n1", "b", "10.0.0.0/24")
+				h.pool("a", terminate)
+				h.removePool("b")
+				h.removePool("a")
+			},
+		},
+		"a ClusterCIDR goes long after the one that served its last Node": {
+			happens: func(h *history) {
+				h.pool("a")
+				h.pool("b", unfinalized)
+				h.join("n1", "b", "10.0.0.0/24")
+				h.pool("a", terminate)
+				h.removePool("b")
+				h.wait(time.Hour)
+				h.removePool("a")
+			},
+			want: []Rule{GoneInUse},
+		},
 		"a ClusterCIDR becomes another one of its name": {
 			happens: func(h *history) {
 				h.pool("a")
