@@ -34,6 +34,6 @@
 // This package cannot prevent everything. A process can stop after its last look at the clock and before the kernel has the request, and a
 // request can be delayed for longer than the transit time. Where a part of that time can get lost, it is not counted: a wall clock that is set
 // back can show the second of an earlier renewal again, and electors tell renewals apart by whole seconds, so a challenger may count from the
-// earlier one; and with a retry period below a second it may count from the first renewal in a second. docs/operators/fencing.md says what that means and what the API server can do
+// earlier one; and with a retry period below a second it may count from the first renewal in a second. docs/operate/policies.md says what that means and what the API server can do
 // about it.
 package lease

@@ -677,10 +677,10 @@ func program(t *testing.T) string {
 	return path
 }
 
-// The pattern for logs in docs/operators/restore-etcd.md matches what the kubelet calls those of this chart's Pods (NAMESPACE_POD_UID/CONTAINER/N.log), whatever the
+// The pattern for logs in docs/operate/restore-etcd.md matches what the kubelet calls those of this chart's Pods (NAMESPACE_POD_UID/CONTAINER/N.log), whatever the
 // release is called.
 func TestRestoreReadsLogsOfAnyRelease(t *testing.T) {
-	page, err := os.ReadFile("../../docs/operators/restore-etcd.md")
+	page, err := os.ReadFile("../../docs/operate/restore-etcd.md")
 	if err != nil {
 		t.Fatal(err)
 	}

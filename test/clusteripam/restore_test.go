@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// TestRestoredAddresses runs the commands of docs/operators/restore-etcd-cluster-ipam.md: addresses that were allocated after the backup are not
+// TestRestoredAddresses runs the commands of docs/cluster-ipam/restore-etcd.md: addresses that were allocated after the backup are not
 // allocated a second time.
 func TestRestoredAddresses(t *testing.T) {
 	c := newCluster(t, alone)
@@ -164,7 +164,7 @@ func (c *cluster) restore(logs string) (output string, ok bool) {
 // runRestore runs the commands of the page in a directory. It returns what they say, and whether they end well.
 func runRestore(t *testing.T, dir string, env ...string) (output string, ok bool) {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/operators/restore-etcd-cluster-ipam.md")
+	page, err := os.ReadFile("../../docs/cluster-ipam/restore-etcd.md")
 	if err != nil {
 		t.Fatal(err)
 	}

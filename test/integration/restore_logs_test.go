@@ -84,14 +84,14 @@ zipped ["10.0.3.0/24"]
 
 // The page's first line of step 5 for flannel, with what flannel writes. A file of names that somebody wrote may lack the last newline.
 func TestRestoreEtcdWithFlannel(t *testing.T) {
-	content, err := os.ReadFile("../../docs/operators/restore-etcd.md")
+	content, err := os.ReadFile("../../docs/operate/restore-etcd.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, flannel, _ := strings.Cut(string(content), "For flannel the first line is\n\n```\n")
 	flannel, _, ok := strings.Cut(flannel, "```")
 	if !ok {
-		t.Fatal("docs/operators/restore-etcd.md has no line for flannel")
+		t.Fatal("docs/operate/restore-etcd.md has no line for flannel")
 	}
 	dir := t.TempDir()
 	write := func(name, content string) { writeFile(t, filepath.Join(dir, name), content, 0o700) }

@@ -28,7 +28,7 @@ import (
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
-// TestRestoreEtcd does what docs/operators/restore-etcd.md says, word for word: every shell block of it runs, on a real etcd and kube-apiserver that
+// TestRestoreEtcd does what docs/operate/restore-etcd.md says, word for word: every shell block of it runs, on a real etcd and kube-apiserver that
 // run as static Pods of a small kubelet. Since the backup Nodes were created, allocated podCIDRs, deleted and created again, and blocks
 // were reused. After the restore, every machine that still runs has its blocks, and nobody else does.
 //
@@ -85,12 +85,12 @@ func TestRestoreEtcd(t *testing.T) {
 	}
 }
 
-// runbook has the shell blocks of docs/operators/restore-etcd.md.
+// runbook has the shell blocks of docs/operate/restore-etcd.md.
 type runbook []struct{ section, script string }
 
 func readRunbook(t *testing.T) (page runbook) {
 	t.Helper()
-	content, err := os.ReadFile("../../docs/operators/restore-etcd.md")
+	content, err := os.ReadFile("../../docs/operate/restore-etcd.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,10 +110,10 @@ func readRunbook(t *testing.T) (page runbook) {
 		}
 	}
 	if !strings.Contains(string(content), "`"+between+"`") {
-		t.Fatalf("docs/operators/restore-etcd.md does not say how to go on in a new shell: %s", between)
+		t.Fatalf("docs/operate/restore-etcd.md does not say how to go on in a new shell: %s", between)
 	}
 	if len(page) < 10 {
-		t.Fatalf("only %d shell blocks found in docs/operators/restore-etcd.md: it is not read right", len(page))
+		t.Fatalf("only %d shell blocks found in docs/operate/restore-etcd.md: it is not read right", len(page))
 	}
 	return page
 }

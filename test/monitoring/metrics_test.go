@@ -15,7 +15,7 @@ import (
 var promQL = parser.NewParser(parser.Options{})
 
 // pages have tables of metrics.
-var pages = []string{"docs/operators/metrics.md"}
+var pages = []string{"docs/reference/metrics.md"}
 
 // metric is a row of these tables.
 type metric struct {
