@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestFlagsAreDocumented compares the table in docs/install/helm.md with the flags: names, variables and defaults.
+// TestFlagsAreDocumented compares the table in docs/reference/flags-node-ipam-controller.md with the flags: names, variables and defaults.
 func TestFlagsAreDocumented(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/install/helm.md")
+	doc, err := os.ReadFile("../../docs/reference/flags-node-ipam-controller.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func TestFlagsAreDocumented(t *testing.T) {
 			variableOf[v.flag] = v.name
 		}
 		if !strings.Contains(string(doc), "`"+v.name+"`") {
-			t.Errorf("docs/install/helm.md does not name %s", v.name)
+			t.Errorf("docs/reference/flags-node-ipam-controller.md does not name %s", v.name)
 		}
 	}
 	flags := map[string]string{}
@@ -41,7 +41,7 @@ func TestFlagsAreDocumented(t *testing.T) {
 		})
 	}
 	if diff := cmp.Diff(flags, documented); diff != "" {
-		t.Errorf("the flags (-) and the table in docs/install/helm.md (+):\n%s", diff)
+		t.Errorf("the flags (-) and the table in docs/reference/flags-node-ipam-controller.md (+):\n%s", diff)
 	}
 }
 
