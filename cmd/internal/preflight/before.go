@@ -112,7 +112,7 @@ func beforeChart(fs *findings, s *state, used usage) {
 	nodesThat(fs, chart, s, tainted, "Node is cordoned", "Nodes are cordoned", "the Pods of the chart need another one: kubectl uncordon")
 }
 
-// beforeTakeover is for docs/install/helm.md, from the program of kubernetes-sigs.
+// beforeTakeover is for docs/install/from-kubernetes-sigs.md.
 func beforeTakeover(fs *findings, s *state, used usage) {
 	if len(used.peers) == 0 {
 		fs.add(warning, takeover, "there is no Deployment of a %s to take over from: if it runs outside of the cluster, pass over this; else check with --before=%s", peer, chart)
