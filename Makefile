@@ -360,7 +360,7 @@ DURATION ?= 10m
 CHAOS ?=
 
 .PHONY: chaos
-chaos: build-chaos ## Chaos with the usual leases for DURATION=10m; CHAOS=--cut-watches lets no watch last; docs/engineering/chaos.md says what it does and how to read it
+chaos: build-chaos ## Chaos with the usual leases for DURATION=10m; CHAOS=--cut-watches lets no watch last; docs/engineering/testing.md says what it does and how to read it
 	@$(BIN)/chaos --duration=$(DURATION) $(CHAOS)
 
 # INPUTS takes more flags, for instance INPUTS='-inputs.seed=7'.
