@@ -367,7 +367,7 @@ chaos: build-chaos ## Chaos with the usual leases for DURATION=10m; CHAOS=--cut-
 INPUTS ?=
 
 .PHONY: inputs
-inputs: tools build ## Throw whatever the API server accepts at both programs for DURATION=10m; docs/engineering/guarantees.md says what, and what is checked
+inputs: tools build ## Throw whatever the API server accepts at both programs for DURATION=10m; docs/engineering/testing.md says what, and what is checked
 	$(INTEGRATION) -timeout=0 -v ./test/inputs -inputs.duration=$(DURATION) -inputs.seed=0 $(INPUTS)
 
 # How many random worlds `make simulate` runs, or the seed of the only one.
