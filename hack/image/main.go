@@ -3,6 +3,8 @@
 //	image NAME PROGRAM... ARCHIVE
 //
 // The image holds the program at /usr/local/bin, where upstream's images have it, and the certificate authorities that Mozilla trusts.
+// That of kube-controller-manager also holds /go-runner, as upstream's does: kOps and others start it under this wrapper. It is read from
+// the directory of the program.
 // With builds of the program for several platforms, the name stands for an index of one image for each.
 //
 // The archive is an OCI image layout. With one platform it is also what `docker save` writes; that format has no place for a second one. Its
@@ -36,6 +38,10 @@ const (
 	programs     = "usr/local/bin"
 	certificates = "etc/ssl/certs/ca-certificates.crt"
 
+	manager = "kube-controller-manager"
+	// wrapper is the name that Kubernetes' kube-log-runner has in upstream's image.
+	wrapper = "go-runner"
+
 	// nonroot is what distroless images call it.
 	nonroot = "65532:65532"
 )
@@ -43,7 +49,7 @@ const (
 // userOf is the user of a program's image. Distributions run a kube-controller-manager as the user of its image, as some other user, or as root,
 // because upstream's image has no user; and only root can read the keys that kubeadm writes. So ours has none either.
 func userOf(program string) string {
-	if program == "kube-controller-manager" {
+	if program == manager {
 		return ""
 	}
 	return nonroot
@@ -90,10 +96,18 @@ func imageOfProgram(tag name.Tag, program string) (v1.Image, error) {
 		return nil, err
 	}
 	about.labels["org.opencontainers.image.version"] = tag.TagStr()
-	layer, err := layerOf(
-		file{path.Join(programs, path.Base(tag.RepositoryStr())), 0o755, content},
-		file{certificates, 0o644, authorities()},
-	)
+	files := []file{
+		{path.Join(programs, path.Base(tag.RepositoryStr())), 0o755, content},
+		{certificates, 0o644, authorities()},
+	}
+	if path.Base(tag.RepositoryStr()) == manager {
+		content, err := os.ReadFile(path.Join(path.Dir(program), wrapper))
+		if err != nil {
+			return nil, fmt.Errorf("the image of %s has a /%s: build k8s.io/component-base/logs/kube-log-runner for this platform beside the program: %w", manager, wrapper, err)
+		}
+		files = append(files, file{wrapper, 0o755, content})
+	}
+	layer, err := layerOf(files...)
 	if err != nil {
 		return nil, err
 	}

@@ -120,6 +120,32 @@ func TestIndexOfPlatforms(t *testing.T) {
 	}
 }
 
+// Upstream's image has a wrapper at /go-runner, and manifests of distributions start kube-controller-manager under it.
+func TestManagerHasTheWrapperOfUpstream(t *testing.T) {
+	program := buildProgram(t, "GOOS=linux", "CGO_ENABLED=0")
+	ref, archive := "registry.example.com/"+manager+":v1", filepath.Join(t.TempDir(), "image.tar")
+	if err := run(ref, []string{program}, archive); err == nil || !strings.Contains(err.Error(), "build k8s.io/component-base/logs/kube-log-runner") {
+		t.Errorf("without the wrapper beside the program: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(program), "go-runner"), []byte("wrapper"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(ref, []string{program}, archive); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	contents, modes := extract(t, readLayout(t, content))
+	if diff := cmp.Diff(map[string]int64{"usr/local/bin/" + manager: 0o755, "go-runner": 0o755, "etc/ssl/certs/ca-certificates.crt": 0o644}, modes); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	if string(contents["go-runner"]) != "wrapper" {
+		t.Errorf("the wrapper is %q", contents["go-runner"])
+	}
+}
+
 // Distributions set the user of a kube-controller-manager, or leave root to it.
 func TestUser(t *testing.T) {
 	for program, want := range map[string]string{"kube-controller-manager": "", "node-ipam-controller": "65532:65532"} {
@@ -131,22 +157,7 @@ func TestUser(t *testing.T) {
 
 func TestFilesOfTheImage(t *testing.T) {
 	program := buildProgram(t, "GOOS=linux", "CGO_ENABLED=0")
-	reader := mutate.Extract(readLayout(t, archiveOf(t, program)))
-	defer reader.Close()
-	contents, modes := map[string][]byte{}, map[string]int64{}
-	for files := tar.NewReader(reader); ; {
-		header, err := files.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if contents[header.Name], err = io.ReadAll(files); err != nil {
-			t.Fatal(err)
-		}
-		modes[header.Name] = header.Mode
-	}
+	contents, modes := extract(t, readLayout(t, archiveOf(t, program)))
 	if diff := cmp.Diff(map[string]int64{"usr/local/bin/program": 0o755, "etc/ssl/certs/ca-certificates.crt": 0o644}, modes); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
@@ -212,6 +223,28 @@ func archiveOf(t *testing.T, programs ...string) []byte {
 		t.Fatal(err)
 	}
 	return content
+}
+
+// extract reads all files of an image, with their modes.
+func extract(t *testing.T, image v1.Image) (map[string][]byte, map[string]int64) {
+	t.Helper()
+	reader := mutate.Extract(image)
+	defer reader.Close()
+	contents, modes := map[string][]byte{}, map[string]int64{}
+	for files := tar.NewReader(reader); ; {
+		header, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if contents[header.Name], err = io.ReadAll(files); err != nil {
+			t.Fatal(err)
+		}
+		modes[header.Name] = header.Mode
+	}
+	return contents, modes
 }
 
 func untar(t *testing.T, archive []byte) v1.ImageIndex {
