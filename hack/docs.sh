@@ -37,25 +37,27 @@ while IFS= read -r tag; do
 done < <(git tag --list 'v[0-9]*.[0-9]*.[0-9]*' --sort=-version:refname 2>/dev/null)
 for tag in "${releases[@]}"; do versions+=" $tag=$base$tag/"; done
 
-# site COMMAND SOURCE VERSION BASE OUT runs VitePress.
-site() {
-	DOCS_SOURCE=$2 DOCS_VERSION=$3 DOCS_BASE=$4 DOCS_OUT=$5 DOCS_VERSIONS=$versions "$bin/vitepress" "$1" "$tools" ${6:+"${@:6}"}
-}
+# site COMMAND VERSION BASE OUT ARGUMENT... runs VitePress. Pages are found only beside the packages, so they are copied there.
+site() { DOCS_VERSION=$2 DOCS_BASE=$3 DOCS_OUT=$4 DOCS_VERSIONS=$versions "$bin/vitepress" "$1" "$tools" "${@:5}"; }
+pages() { rm -rf "$tools/pages" && mkdir "$tools/pages"; }
 
 case ${1:-} in
 build)
 	rm -rf bin/site
-	site build "$root/docs" "$version" "$base" "$root/bin/site"
-	pages=$(mktemp -d)
-	trap 'rm -rf "$pages"' EXIT
+	pages && cp -R docs/. "$tools/pages"
+	site build "$version" "$base" "$root/bin/site"
 	for tag in "${releases[@]}"; do
-		mkdir "$pages/$tag"
-		git archive "$tag" docs | tar --extract --directory="$pages/$tag"
-		site build "$pages/$tag/docs" "$tag" "$base$tag/" "$root/bin/site/$tag"
+		pages && git archive "$tag:docs" | tar --extract --directory="$tools/pages"
+		site build "$tag" "$base$tag/" "$root/bin/site/$tag"
 	done
 	echo "the site is in bin/site"
 	;;
-serve) site dev "$root/docs" "$version" "$base" "$root/bin/site" --host=127.0.0.1 ;;
+serve)
+	pages
+	while cp -Ru docs/. "$tools/pages"; do sleep 1; done &
+	trap 'kill $!' EXIT
+	site dev "$version" "$base" "$root/bin/site" --host=127.0.0.1
+	;;
 links | prose) "$bin/markdownlint-cli2" --config "bin/docs/$1.markdownlint-cli2.mjs" ;;
 *)
 	echo "usage: $0 build|serve|links|prose" >&2

@@ -1,10 +1,12 @@
 // The site: the pages of docs/ as they are. hack/docs.sh sets the environment.
 import { existsSync, readFileSync, readdirSync, statSync } from 'node:fs'
 import path from 'node:path'
+import { withMermaid } from 'vitepress-plugin-mermaid'
 import { anchor } from '../anchor.mjs'
 
+const tools = path.dirname(import.meta.dirname)
+const source = path.join(tools, 'pages') // a copy of docs/
 const {
-  DOCS_SOURCE: source, // the folder with the pages
   DOCS_OUT: out, // where the site is written
   DOCS_BASE: base = '/', // the path of the site on its host; it ends with a slash
   DOCS_VERSION: version, // of the pages
@@ -58,8 +60,10 @@ function linkOf(href, from) {
 
 // asText keeps {{ }} of Helm and Prometheus from being read as a part of a template.
 function asText(md) {
-  const { text } = md.renderer.rules
-  md.renderer.rules.text = (...args) => text(...args).replaceAll('{{', '&#123;&#123;')
+  for (const kind of ['text', 'code_inline']) {
+    const render = md.renderer.rules[kind]
+    md.renderer.rules[kind] = (...args) => render(...args).replaceAll('{{', '&#123;&#123;')
+  }
 }
 
 function resolveLinks(md) {
@@ -72,7 +76,7 @@ function resolveLinks(md) {
   })
 }
 
-export default {
+export default withMermaid({
   title: 'multicidr',
   description: 'More than one Pod range for a Kubernetes cluster',
   lang: 'en',
@@ -85,11 +89,9 @@ export default {
   markdown: {
     anchor: { slugify: anchor },
     config: md => md.use(asText).use(resolveLinks),
-    languageAlias: { promql: 'text' },
   },
   vite: {
-    publicDir: path.join(import.meta.dirname, '../public'),
-    server: { fs: { allow: [source, path.join(import.meta.dirname, '..')] } },
+    publicDir: path.join(tools, 'public'),
     build: { chunkSizeWarningLimit: 4096 },
   },
   themeConfig: {
@@ -104,4 +106,4 @@ export default {
     version,
     versions: versions.split(' ').filter(Boolean).map(v => v.split('=')).map(([name, link]) => ({ name, link })),
   },
-}
+})
