@@ -2,7 +2,7 @@
 import rules from './rules.mjs'
 
 export default {
-  config: { default: false, links: true },
+  config: { default: false, 'dead-links': true },
   customRules: rules,
   gitignore: true,
   globs: ['**/*.md'],

@@ -4,6 +4,7 @@ import rules from './rules.mjs'
 export default {
   config: {
     default: true,
+    'table-column-style': false,
     'line-length': false, // short-sentence counts what a reader sees.
     'no-duplicate-heading': { siblings_only: true },
     'no-inline-html': { allowed_elements: ['a', 'br', 'details', 'summary'] },

@@ -4,7 +4,8 @@ import path from 'node:path'
 import { anchor } from './anchor.mjs'
 import { words } from './words.mjs'
 
-const repository = /^https:\/\/github\.com\/multicidr\/controller-manager\/(?:blob|tree)\/[^/]+\//
+// repository is how a link begins that names a file of this repository on its forge.
+const repository = /^(?:https:\/\/github\.com\/multicidr\/controller-manager|\.\.)\/(?:blob|tree)\/[^/]+\//
 
 // visible is a line without what no sentence ends in: code and targets of links. Code stands for a capital.
 const visible = line => line
@@ -43,7 +44,7 @@ const oneSentence = rule('one-sentence-per-line', 'Write one sentence per line',
     if (secondSentence.test(plain.replace(/^\d+\.\s/, ''))) {
       onError({ lineNumber, context, detail: 'begin a new line after each sentence' })
     }
-    if (more && !sentenceEnd.test(text) && !/(?:\\| {2}|<br>)$/.test(line)) {
+    if (more && !sentenceEnd.test(text) && !/^!\[|(?:\\| {2}|<br>)$/.test(line.trim())) {
       onError({ lineNumber, context, detail: 'the sentence goes on in the next line: join the two' })
     }
   }))
@@ -96,6 +97,7 @@ function fenced(params) {
 }
 
 const frontMatter = rule('front-matter', 'Tell the site title, description and weight of a page', (params, onError) => {
+  if (!params.name.startsWith('docs/')) return
   const has = key => params.frontMatterLines.some(line => line.startsWith(key + ': '))
   const missing = ['title', 'description', 'weight'].filter(key => !has(key))
   if (missing.length > 0) onError({ lineNumber: 1, detail: `add ${missing.join(', ')} to the front matter` })
@@ -130,7 +132,7 @@ function deadLink(page, href) {
     : `${path.relative(process.cwd(), file)} has no heading with the anchor #${fragment}`
 }
 
-const links = rule('links', 'Links lead to something', (params, onError) => {
+const deadLinks = rule('dead-links', 'Links lead to something', (params, onError) => {
   const page = path.resolve(params.name)
   for (const { token } of texts(params)) {
     for (const child of token.children) {
@@ -141,4 +143,4 @@ const links = rule('links', 'Links lead to something', (params, onError) => {
   }
 })
 
-export default [oneSentence, shortSentence, shortCell, oneWord, frontMatter, links]
+export default [oneSentence, shortSentence, shortCell, oneWord, frontMatter, deadLinks]

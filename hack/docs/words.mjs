@@ -6,7 +6,7 @@ export const words = [
   [/\bserv(?:e|es|ed|ing) (?:(?:a|an|the|this|any|no|every|each|other|new|pending) )?Nodes?\b/, 'allocate to'],
   [/\bNodes? (?:is|are|was|were) (?:not )?served\b/, 'has podCIDRs, or is pending'],
   [/\bgiv(?:e|es|en|ing) (?:(?:a|the|this|every|each|other|new) )?(?:Nodes?|blocks?|podCIDRs|address(?:es)?)\b/, 'allocate'],
-  [/\bNodes? (?:that )?waits?\b/, 'pending: "Node x is pending"'],
+  [/\bNodes? (?:that )?waits?\b(?! for)/, 'pending: "Node x is pending"'],
   // Who writes.
   [/\b(?:the one|the process|the program) (?:that|which) leads\b/, 'the leader'],
   [/\bforeigners?\b/, 'another allocator'],

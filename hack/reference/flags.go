@@ -17,21 +17,29 @@ import (
 	cloud "k8s.io/cloud-provider/app"
 )
 
-func writeFlags(_ tree, w *markdown) error {
-	w.paragraph("Every program also has the flags `--help` and `--version`. A flag with a `[$NAME]` can also be set by that environment variable; the flag wins.")
-
-	w.heading(2, "kube-controller-manager")
+func writeManagerFlags(_ tree, w *markdown) error {
 	w.paragraph("These flags are added to those of [Kubernetes](https://kubernetes.io/docs/reference/command-line-tools-reference/kube-controller-manager/).")
 	stock := upstream.NewControllerManagerCommand().Flags()
-	flags(w, "kube-controller-manager", manager.NewCommand(append(manager.ClusterIPAM(), manager.NodeIPAM())...).Flags(), stock)
+	flags(w, manager.NewCommand(append(manager.ClusterIPAM(), manager.NodeIPAM())...).Flags(), stock)
+	return nil
+}
 
-	w.heading(2, "node-ipam-controller")
-	flags(w, "node-ipam-controller", standalone.NewCommand().Flags(), nil)
+// environment says how a standalone program is configured.
+const environment = "`[$NAME]` is an environment variable that stands for the flag; the flag wins."
 
-	w.heading(2, "cluster-ipam-controller")
-	flags(w, "cluster-ipam-controller", standalone.NewClusterIPAMCommand().Flags(), nil)
+func writeNodeIPAMFlags(_ tree, w *markdown) error {
+	w.paragraph(environment)
+	flags(w, standalone.NewCommand().Flags(), nil)
+	return nil
+}
 
-	w.heading(2, "cloud-controller-manager")
+func writeClusterIPAMFlags(_ tree, w *markdown) error {
+	w.paragraph(environment)
+	flags(w, standalone.NewClusterIPAMCommand().Flags(), nil)
+	return nil
+}
+
+func writeCloudFlags(_ tree, w *markdown) error {
 	w.paragraph("A cloud-controller-manager with the controller has these flags, unless it has one of that name already.")
 	sections := cliflag.NamedFlagSets{}
 	cloudmanager.Register(map[string]cloud.ControllerInitFuncConstructor{}, nil, &sections)
@@ -39,17 +47,17 @@ func writeFlags(_ tree, w *markdown) error {
 	for _, section := range sections.FlagSets {
 		all.AddFlagSet(section)
 	}
-	flags(w, "cloud-controller-manager", all, nil)
+	flags(w, all, nil)
 	return nil
 }
 
 // flags writes all flags but those that another program has, too.
-func flags(w *markdown, program string, all, without *pflag.FlagSet) {
+func flags(w *markdown, all, without *pflag.FlagSet) {
 	all.VisitAll(func(f *pflag.Flag) {
 		if without != nil && without.Lookup(f.Name) != nil || f.Name == "help" || f.Name == "version" || f.Hidden {
 			return
 		}
-		w.heading(3, program+" --"+f.Name)
+		w.heading(2, "--"+f.Name)
 		kind := "Type: " + f.Value.Type()
 		if f.DefValue != "" && f.DefValue != "[]" {
 			kind += ", default `" + f.DefValue + "`"

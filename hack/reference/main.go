@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -31,7 +32,10 @@ var pages = []page{
 	{"alerts.md", "Alerts", "Every alert: what it means, and what to do.", writeAlerts},
 	{"metrics.md", "Metrics", "Every metric, its labels and its meaning.", writeMetrics},
 	{"kubectl-node-ipam.md", "kubectl node-ipam", "Every command of the plugin for kubectl, with its flags.", writePlugin},
-	{"flags.md", "Flags", "Every flag of the programs.", writeFlags},
+	{"flags-kube-controller-manager.md", "Flags of kube-controller-manager", "Every flag that this project adds.", writeManagerFlags},
+	{"flags-node-ipam-controller.md", "Flags of node-ipam-controller", "Every flag and environment variable.", writeNodeIPAMFlags},
+	{"flags-cloud-controller-manager.md", "Flags of a cloud-controller-manager", "Every flag that the controller adds.", writeCloudFlags},
+	{"flags-cluster-ipam-controller.md", "Flags of cluster-ipam-controller", "Every flag and environment variable.", writeClusterIPAMFlags},
 	{"chart-values.md", "Chart values", "Every value of the Helm charts.", writeValues},
 	{"cluster-ipam-kinds.md", "Kinds of Cluster IPAM", "Every field of the kinds of Cluster IPAM, and the rules that the API server checks.", writeClusterIPAM},
 }
@@ -47,13 +51,13 @@ func main() {
 	}
 }
 
-// run writes all pages and the index, and removes generated pages that do not exist any more.
+// run writes all pages and the index, and removes pages that were generated once. Pages that a person wrote are in the index, too.
 func run(t tree) error {
 	kept := []string{"README.md"}
 	index := &markdown{}
-	index.front("Reference", "What is written here is generated from the code, and always complete.", 90)
+	index.front("Reference", "Every field, flag, metric, alert and name.", 90)
 	index.heading(1, "Reference")
-	index.paragraph("These pages are generated from the code and the manifests, so they are complete.")
+	index.paragraph("Most of these pages are generated from the code and the manifests, so they are complete.")
 	for i, p := range pages {
 		w := &markdown{}
 		w.front(p.title, p.description, 10*(i+1))
@@ -67,10 +71,10 @@ func run(t tree) error {
 		kept = append(kept, p.file)
 		index.item(fmt.Sprintf("[%s](%s): %s", p.title, p.file, strings.ToLower(p.description[:1])+p.description[1:]))
 	}
-	if err := t.save("README.md", index); err != nil {
+	if err := t.removeOthers(kept, index); err != nil {
 		return err
 	}
-	return t.removeOthers(kept)
+	return t.save("README.md", index)
 }
 
 // tree is the path of a checkout.
@@ -89,21 +93,33 @@ func (t tree) save(file string, w *markdown) error {
 	return os.WriteFile(t.path(filepath.Join(dir, file)), []byte(text), 0o644)
 }
 
-func (t tree) removeOthers(kept []string) error {
+var frontMatter = regexp.MustCompile(`(?m)^(title|description): *["']?(.*?)["']?$`)
+
+// removeOthers removes generated pages that are not kept, and adds the others to the index.
+func (t tree) removeOthers(kept []string, index *markdown) error {
 	files, err := filepath.Glob(t.path(dir + "/*.md"))
 	if err != nil {
 		return err
 	}
 	for _, file := range files {
+		if slices.Contains(kept, filepath.Base(file)) {
+			continue
+		}
 		content, err := os.ReadFile(file)
 		if err != nil {
 			return err
 		}
-		if strings.Contains(string(content), generated) && !slices.Contains(kept, filepath.Base(file)) {
+		if strings.Contains(string(content), generated) {
 			if err := os.Remove(file); err != nil {
 				return err
 			}
+			continue
 		}
+		of := map[string]string{}
+		for _, m := range frontMatter.FindAllStringSubmatch(string(content), -1) {
+			of[m[1]] = m[2]
+		}
+		index.item(fmt.Sprintf("[%s](%s): %s", of["title"], filepath.Base(file), of["description"]))
 	}
 	return nil
 }

@@ -25,6 +25,11 @@ var metricsTable []byte
 
 // more is metrics.yaml.
 type more struct {
+	Sections []struct {
+		Title    string   `json:"title"`
+		Prefixes []string `json:"prefixes"`
+		About    string   `json:"about"`
+	} `json:"sections"`
 	Notes      map[string]string `json:"notes"`
 	Kubernetes []struct {
 		Name   string   `json:"name"`
@@ -34,30 +39,42 @@ type more struct {
 	} `json:"kubernetes"`
 }
 
+// section is the index of the part that a metric is in: the one with the longest prefix, else the last one.
+func (m *more) section(name string) int {
+	best, length := len(m.Sections)-1, 0
+	for i, s := range m.Sections {
+		for _, prefix := range s.Prefixes {
+			if strings.HasPrefix(name, prefix) && len(prefix) > length {
+				best, length = i, len(prefix)
+			}
+		}
+	}
+	return best
+}
+
 func writeMetrics(t tree, w *markdown) error {
 	var table more
 	if err := yaml.UnmarshalStrict(metricsTable, &table); err != nil {
 		return fmt.Errorf("hack/reference/metrics.yaml: %w", err)
 	}
-	packages, err := t.parse(metricPackages...)
+	all, err := allMetrics(t, &table)
 	if err != nil {
 		return err
 	}
 	w.paragraph("The leader shows these metrics at `/metrics`; a standby shows only that of the build. " +
 		"STABLE and ALPHA have the meaning that they have in Kubernetes: an ALPHA metric can still change. " +
 		"The [alerts](alerts.md) use them.")
-	for _, p := range packages {
-		all, err := metricsOf(p)
-		if err != nil {
-			return err
+	for i, s := range table.Sections {
+		w.heading(2, s.Title)
+		if s.About != "" {
+			w.paragraph(plain(s.About))
 		}
 		for _, m := range all {
-			writeMetric(w, m, table.Notes[m.name])
-			delete(table.Notes, m.name)
+			if table.section(m.name) == i {
+				writeMetric(w, m, table.Notes[m.name])
+				delete(table.Notes, m.name)
+			}
 		}
-	}
-	for _, k := range table.Kubernetes {
-		writeMetric(w, metric{name: k.Name, help: k.Help, kind: k.Type, stability: "of Kubernetes", labels: k.Labels}, "")
 	}
 	if len(table.Notes) > 0 {
 		return fmt.Errorf("hack/reference/metrics.yaml has notes on metrics that do not exist: %s", strings.Join(slices.Sorted(maps.Keys(table.Notes)), ", "))
@@ -65,8 +82,27 @@ func writeMetrics(t tree, w *markdown) error {
 	return nil
 }
 
+// allMetrics are those in the code and those of Kubernetes in the table.
+func allMetrics(t tree, table *more) (all []metric, err error) {
+	packages, err := t.parse(metricPackages...)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range packages {
+		made, err := metricsOf(p)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, made...)
+	}
+	for _, k := range table.Kubernetes {
+		all = append(all, metric{name: k.Name, help: k.Help, kind: k.Type, stability: "of Kubernetes", labels: k.Labels})
+	}
+	return all, nil
+}
+
 func writeMetric(w *markdown, m metric, note string) {
-	w.heading(2, m.name)
+	w.heading(3, m.name)
 	w.item(fmt.Sprintf("Type: %s, %s", m.kind, m.stability))
 	if len(m.labels) > 0 {
 		w.item("Labels: `" + strings.Join(m.labels, "`, `") + "`")
