@@ -203,7 +203,7 @@ verify-release: tools ## Read a release back: checksums, programs, charts and ma
 ##@ Change it
 
 .PHONY: generate
-generate: ## Write deepcopy, clients, CRD and RBAC role anew from the Go sources
+generate: ## Write deepcopy, clients, CRDs, RBAC roles and docs/reference again from the Go sources
 	hack/generate.sh
 
 # Minutes the first time, since it is compiled and compiles all that it looks at; then seconds.
@@ -222,6 +222,15 @@ lint: bin/golangci-lint ## Look for mistakes and needless words in the Go code, 
 .PHONY: verify
 verify: bin/golangci-lint ## Fail if lint finds something, or generated files, formatting, module files or pins are not what our tools would write
 	hack/verify.sh
+
+.PHONY: docs docs-serve docs-lint
+docs: ## Build the site of docs/ into bin/site, with all releases; DOCS_BASE=/name/ is for a host that serves it below a path; needs Node.js
+	@hack/docs.sh build
+docs-serve: ## Show the site on this machine, and every change of a page at once
+	@hack/docs.sh serve
+docs-lint: ## Look for links that lead nowhere, and for sentences and words that the style guide has not; make verify does it, too
+	@hack/docs.sh links
+	@hack/docs.sh prose
 
 # What the programs that are released can reach; VULNDB names a mirror of the database.
 .PHONY: vulncheck
