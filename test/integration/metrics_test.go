@@ -232,16 +232,16 @@ func samplesOf(families map[string]*dto.MetricFamily) map[string]float64 {
 	return all
 }
 
-// documentedMetrics reads the tables of docs/reference/metrics.md: type and labels by name. Those of Cluster IPAM, whose controllers do not run here, are left out.
+// documentedMetrics reads docs/reference/metrics.md: type and labels by name. Those of Cluster IPAM, whose controllers do not run here, are left out.
 func documentedMetrics(t *testing.T) map[string]string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/reference/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := regexp.MustCompile("(?m)^\\| `([a-z_:]+)` \\| (\\w+) \\|([^|]*)\\|")
+	entry := regexp.MustCompile("(?m)^### ([a-z_:]+)\\n\\n- Type: (\\w+),.*\\n(?:- Labels: (.*)\\n)?")
 	all := map[string]string{}
-	for _, m := range row.FindAllStringSubmatch(string(page), -1) {
+	for _, m := range entry.FindAllStringSubmatch(strings.ReplaceAll(string(page), `\_`, "_"), -1) {
 		if strings.HasPrefix(m[1], "cluster_ipam_") || strings.HasPrefix(m[1], "kcm_ipam_") {
 			continue
 		}

@@ -14,10 +14,10 @@ import (
 
 var promQL = parser.NewParser(parser.Options{})
 
-// pages have tables of metrics.
+// pages list metrics.
 var pages = []string{"docs/reference/metrics.md"}
 
-// metric is a row of these tables.
+// metric is an entry of these pages.
 type metric struct {
 	kind    string
 	labels  []string
@@ -25,12 +25,13 @@ type metric struct {
 }
 
 var (
-	row  = regexp.MustCompile("(?m)^\\| `([a-z_:]+)` \\| (gauge|counter|histogram) \\|([^|]*)\\|[^|]*\\| (.*) \\|$")
-	word = regexp.MustCompile(`\w+`)
+	// entry is one metric: its name, type, labels and description.
+	entry = regexp.MustCompile("(?m)^### ([a-z_:]+)\n\n- Type: (\\w+),.*\n(?:- Labels: (.*)\n)?\n((?:[^#\n].*\n|\n)*)")
+	word  = regexp.MustCompile(`\w+`)
 )
 
-// targetLabels are those that a Prometheus gives to all that it scrapes.
-var targetLabels = []string{"cluster", "job", "instance"}
+// targetLabels are those that a Prometheus gives to all that it scrapes, and what it calls a namespace of ours where the target has one.
+var targetLabels = []string{"cluster", "job", "instance", "exported_namespace"}
 
 func documented(t *testing.T) map[string]metric {
 	t.Helper()
@@ -40,7 +41,7 @@ func documented(t *testing.T) map[string]metric {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows := row.FindAllStringSubmatch(string(page), -1)
+		rows := entry.FindAllStringSubmatch(strings.ReplaceAll(string(page), `\_`, "_"), -1)
 		if len(rows) < 10 {
 			t.Fatalf("only %d metrics found in %s: it is not read right", len(rows), name)
 		}
