@@ -11,5 +11,5 @@ export default {
     'single-h1': { front_matter_title: '' }, // Forges show no title but the heading.
   },
   customRules: rules,
-  globs: ['docs/reference/*.md'],
+  globs: ['README.md', 'docs/**/*.md', '!docs/engineering/performance.md'],
 }
