@@ -97,10 +97,11 @@ function fenced(params) {
 }
 
 const frontMatter = rule('front-matter', 'Tell the site title, description and weight of a page', (params, onError) => {
-  if (!params.name.startsWith('docs/')) return
-  const has = key => params.frontMatterLines.some(line => line.startsWith(key + ': '))
-  const missing = ['title', 'description', 'weight'].filter(key => !has(key))
-  if (missing.length > 0) onError({ lineNumber: 1, detail: `add ${missing.join(', ')} to the front matter` })
+  if (!path.relative('docs', params.name).startsWith('..')) {
+    const has = key => params.frontMatterLines.some(line => line.startsWith(key + ': '))
+    const missing = ['title', 'description', 'weight'].filter(key => !has(key))
+    if (missing.length > 0) onError({ lineNumber: 1, detail: `add ${missing.join(', ')} to the front matter` })
+  }
 })
 
 // anchorsOf are the anchors in a page: of its headings, and those that stand in it as HTML.

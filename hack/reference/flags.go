@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -25,7 +26,10 @@ func writeManagerFlags(_ tree, w *markdown) error {
 }
 
 // environment says how a standalone program is configured.
-const environment = "`[$NAME]` is an environment variable that stands for the flag; the flag wins."
+const environment = "A flag on the command line wins over its environment variable, and a variable over the default. An empty variable counts as none."
+
+// variable is how the help of a flag names one that stands for it.
+var variable = regexp.MustCompile(` \[\$(\w+)\]`)
 
 func writeNodeIPAMFlags(_ tree, w *markdown) error {
 	w.paragraph(environment)
@@ -66,7 +70,14 @@ func flags(w *markdown, all, without *pflag.FlagSet) {
 		if f.Deprecated != "" {
 			w.item("Deprecated: " + f.Deprecated)
 		}
-		w.paragraph(ended(plain(f.Usage)))
+		usage := f.Usage
+		if variables := variable.FindAllStringSubmatch(usage, -1); len(variables) > 0 {
+			usage = variable.ReplaceAllString(usage, "")
+			for _, v := range variables {
+				w.item("Variable: `" + v[1] + "`")
+			}
+		}
+		w.paragraph(ended(plain(usage)))
 	})
 }
 

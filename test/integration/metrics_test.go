@@ -239,9 +239,9 @@ func documentedMetrics(t *testing.T) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entry := regexp.MustCompile("(?m)^### ([a-z_:]+)\\n\\n- Type: (\\w+),.*\\n(?:- Labels: (.*)\\n)?")
+	row := regexp.MustCompile(`(?m)^### ([a-z_:]+)\n\n- Type: (\w+), .*\n(?:- Labels: (.*)\n)?`)
 	all := map[string]string{}
-	for _, m := range entry.FindAllStringSubmatch(strings.ReplaceAll(string(page), `\_`, "_"), -1) {
+	for _, m := range row.FindAllStringSubmatch(string(page), -1) {
 		if strings.HasPrefix(m[1], "cluster_ipam_") || strings.HasPrefix(m[1], "kcm_ipam_") {
 			continue
 		}

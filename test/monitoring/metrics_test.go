@@ -17,7 +17,7 @@ var promQL = parser.NewParser(parser.Options{})
 // pages list metrics.
 var pages = []string{"docs/reference/metrics.md"}
 
-// metric is an entry of these pages.
+// metric is one of them.
 type metric struct {
 	kind    string
 	labels  []string
@@ -25,12 +25,11 @@ type metric struct {
 }
 
 var (
-	// entry is one metric: its name, type, labels and description.
-	entry = regexp.MustCompile("(?m)^### ([a-z_:]+)\n\n- Type: (\\w+),.*\n(?:- Labels: (.*)\n)?\n((?:[^#\n].*\n|\n)*)")
-	word  = regexp.MustCompile(`\w+`)
+	row  = regexp.MustCompile(`(?ms)^### ([a-z_:]+)\n\n- Type: (gauge|counter|histogram), [^\n]*\n(?:- Labels: ([^\n]*)\n)?\n(.*?)\n(?:\n|\z)`)
+	word = regexp.MustCompile(`\w+`)
 )
 
-// targetLabels are those that a Prometheus gives to all that it scrapes, and what it calls a namespace of ours where the target has one.
+// targetLabels are those that a Prometheus gives to all that it scrapes. It renames the label namespace of a metric if the target has a namespace.
 var targetLabels = []string{"cluster", "job", "instance", "exported_namespace"}
 
 func documented(t *testing.T) map[string]metric {
@@ -41,7 +40,7 @@ func documented(t *testing.T) map[string]metric {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows := entry.FindAllStringSubmatch(strings.ReplaceAll(string(page), `\_`, "_"), -1)
+		rows := row.FindAllStringSubmatch(strings.ReplaceAll(string(page), `\_`, "_"), -1)
 		if len(rows) < 10 {
 			t.Fatalf("only %d metrics found in %s: it is not read right", len(rows), name)
 		}

@@ -26,24 +26,33 @@ function page(file) {
   }
 }
 
-// sidebar lists the pages of a folder by weight and title, folders with those that are in them.
-function sidebar(folder = '') {
+// order is that of the folders; others follow.
+const order = ['install', 'use', 'operate', 'concepts', 'cluster-ipam', 'reference', 'engineering']
+
+// listed are the pages of a folder by weight and title, and its folders with those that are in them.
+function listed(folder) {
   const items = readdirSync(path.join(source, folder)).flatMap(name => {
     const at = path.join(folder, name)
     const file = path.join(source, at)
     if (statSync(file).isDirectory()) {
-      const { items } = sidebar(at)
+      const items = listed(at)
       if (items.length === 0) return []
       const readme = path.join(file, 'README.md')
-      const own = existsSync(readme) ? page(readme) : { title: name[0].toUpperCase() + name.slice(1).replaceAll('-', ' '), weight: Math.min(...items.map(i => i.weight)) }
-      return [{ text: own.title, weight: own.weight, link: existsSync(readme) ? `/${at}/` : undefined, items, collapsed: false }]
+      const own = existsSync(readme) ? page(readme) : { title: name[0].toUpperCase() + name.slice(1).replaceAll('-', ' ') }
+      const weight = order.includes(name) ? order.indexOf(name) : own.weight ?? order.length
+      return [{ text: own.title, weight, link: existsSync(readme) ? `/${at}/` : undefined, items, collapsed: false }]
     }
     if (!name.endsWith('.md') || name === 'README.md') return []
     const { title, weight } = page(file)
     return [{ text: title, weight, link: '/' + at.replace(/\.md$/, '') }]
   })
-  items.sort((a, b) => a.weight - b.weight || a.text.localeCompare(b.text))
-  return { items }
+  return items.sort((a, b) => a.weight - b.weight || a.text.localeCompare(b.text))
+}
+
+// sidebar has the pages that are in no folder first.
+function sidebar() {
+  const all = listed('')
+  return [{ text: 'Start', link: '/', items: all.filter(item => !item.items) }, ...all.filter(item => item.items)]
 }
 
 // linkOf is where a link of a page leads on the site. What is no page is in the repository.
@@ -97,12 +106,11 @@ export default withMermaid({
   themeConfig: {
     logo: '/icon.svg',
     nav: [{ component: 'VersionMenu' }],
-    sidebar: sidebar().items,
+    sidebar: sidebar(),
     outline: [2, 3],
     search: { provider: 'local' },
     socialLinks: [{ icon: 'github', link: repository }],
     editLink: { pattern: `${repository}/edit/main/docs/:path` },
-    externalLinkIcon: true,
     version,
     versions: versions.split(' ').filter(Boolean).map(v => v.split('=')).map(([name, link]) => ({ name, link })),
   },
