@@ -1,7 +1,6 @@
 // The site: the pages of docs/ as they are. hack/docs.sh sets the environment.
 import { existsSync, readFileSync, readdirSync, statSync } from 'node:fs'
 import path from 'node:path'
-import { withMermaid } from 'vitepress-plugin-mermaid'
 import { anchor } from '../anchor.mjs'
 
 const tools = path.dirname(import.meta.dirname)
@@ -75,6 +74,14 @@ function asText(md) {
   }
 }
 
+// diagrams lets the reader's browser draw what forges draw, too.
+function diagrams(md) {
+  const { fence } = md.renderer.rules
+  md.renderer.rules.fence = (tokens, i, ...args) => tokens[i].info.trim() === 'mermaid'
+    ? `<Diagram source="${encodeURIComponent(tokens[i].content)}" />`
+    : fence(tokens, i, ...args)
+}
+
 function resolveLinks(md) {
   md.core.ruler.push('links-of-the-site', state => {
     for (const { children } of state.tokens) {
@@ -85,7 +92,7 @@ function resolveLinks(md) {
   })
 }
 
-export default withMermaid({
+export default {
   title: 'multicidr',
   description: 'More than one Pod range for a Kubernetes cluster',
   lang: 'en',
@@ -97,7 +104,7 @@ export default withMermaid({
   rewrites: id => id.replace(/(^|\/)README\.md$/, '$1index.md'),
   markdown: {
     anchor: { slugify: anchor },
-    config: md => md.use(asText).use(resolveLinks),
+    config: md => md.use(asText).use(diagrams).use(resolveLinks),
   },
   vite: {
     publicDir: path.join(tools, 'public'),
@@ -114,4 +121,4 @@ export default withMermaid({
     version,
     versions: versions.split(' ').filter(Boolean).map(v => v.split('=')).map(([name, link]) => ({ name, link })),
   },
-})
+}
