@@ -42,7 +42,7 @@ endif
 	@$(BIN)/local-cluster demo --nodes=$(NODES)
 
 .PHONY: demo-cluster-ipam
-demo-cluster-ipam: tools build ## Give clusters and their machines addresses from pools, show who has what, and end; see docs/operators/cluster-ipam.md
+demo-cluster-ipam: tools build ## Give clusters and their machines addresses from pools, show who has what, and end; see docs/cluster-ipam/README.md
 	@$(BIN)/local-cluster cluster-ipam
 
 # `make cluster INSTALL=no`, and so with all targets: no Debian package is installed, it is only said which one is missing.
@@ -98,7 +98,7 @@ bin/etcd: package := go.etcd.io/etcd/server/v3
 $(BIN)/kube-apiserver: package := k8s.io/kubernetes/cmd/kube-apiserver
 $(BIN)/kubectl: package := k8s.io/kubernetes/cmd/kubectl
 
-# What docs/operators/restore-etcd.md uses.
+# What docs/operate/restore-etcd.md uses.
 ETCD_TOOLS := $(BIN)/etcdctl $(BIN)/etcdutl
 
 bin/etcdctl bin/etcdutl: package = go.etcd.io/etcd/$(@F)/v3
@@ -151,7 +151,7 @@ $(BIN)/node: bin/node
 endif
 
 .PHONY: kubectl-node-ipam
-kubectl-node-ipam: ## Build bin/kubectl-node_ipam, the plugin behind `kubectl node-ipam`, and what completes its arguments: docs/operators/kubectl-node-ipam.md
+kubectl-node-ipam: ## Build bin/kubectl-node_ipam, the plugin behind `kubectl node-ipam`, and what completes its arguments: docs/use/kubectl-node-ipam.md
 	@hack/build.sh bin/kubectl-node_ipam ./cmd/kubectl-node_ipam
 	@ln -sf kubectl-node_ipam bin/kubectl_complete-node_ipam
 
@@ -190,7 +190,7 @@ VERSION ?= $(shell cat controllers/build/VERSION)
 RELEASE := bin/release/$(VERSION)
 
 .PHONY: release
-release: ## Make all files of a release from a clean clone of HEAD, in bin/release/VERSION=v0.2.0; see docs/engineering/release.md; the first time compiles Kubernetes for each platform
+release: ## Make all files of a release from a clean clone of HEAD, in bin/release/VERSION=v0.2.0; see docs/engineering/releasing.md; the first time compiles Kubernetes for each platform
 	@VERSION=$(VERSION) REGISTRY=$(REGISTRY) $(if $(filter-out file,$(origin PLATFORMS)),PLATFORMS=$(PLATFORMS)) PROGRAMS='$(PROGRAMS)' COMMANDS='$(COMMANDS)' COMMAND_PLATFORMS=$(COMMAND_PLATFORMS) hack/release.sh $(RELEASE)
 
 # What it builds anew: preflight, or a program of an image.
@@ -203,7 +203,7 @@ verify-release: tools ## Read a release back: checksums, programs, charts and ma
 ##@ Change it
 
 .PHONY: generate
-generate: ## Write deepcopy, clients, CRD and RBAC role anew from the Go sources
+generate: ## Write deepcopy, clients, CRDs, RBAC roles and docs/reference again from the Go sources
 	hack/generate.sh
 
 # Minutes the first time, since it is compiled and compiles all that it looks at; then seconds.
@@ -212,7 +212,7 @@ bin/golangci-lint: hack/lint/go.mod hack/lint/go.sum
 	@go -C hack/lint build -o $(CURDIR)/$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 .PHONY: set-version
-set-version: ## Write VERSION=v0.3.0 into the sources, charts, manifests and documentation; see docs/operators/versions.md
+set-version: ## Write VERSION=v0.3.0 into the sources, charts, manifests and documentation; see docs/versions.md
 	hack/set-version.sh $(VERSION)
 
 .PHONY: lint
@@ -222,6 +222,15 @@ lint: bin/golangci-lint ## Look for mistakes and needless words in the Go code, 
 .PHONY: verify
 verify: bin/golangci-lint ## Fail if lint finds something, or generated files, formatting, module files or pins are not what our tools would write
 	hack/verify.sh
+
+.PHONY: docs docs-serve docs-lint
+docs: ## Build the site of docs/ into bin/site, with all releases; DOCS_BASE=/name/ is for a host that serves it below a path; needs Node.js
+	@hack/docs.sh build
+docs-serve: ## Show the site on this machine, and every change of a page at once
+	@hack/docs.sh serve
+docs-lint: ## Look for links that lead nowhere, and for sentences and words that the style guide has not; make verify does it, too
+	@hack/docs.sh links
+	@hack/docs.sh prose
 
 # What the programs that are released can reach; VULNDB names a mirror of the database.
 .PHONY: vulncheck
@@ -360,14 +369,14 @@ DURATION ?= 10m
 CHAOS ?=
 
 .PHONY: chaos
-chaos: build-chaos ## Chaos with the usual leases for DURATION=10m; CHAOS=--cut-watches lets no watch last; docs/engineering/chaos.md says what it does and how to read it
+chaos: build-chaos ## Chaos with the usual leases for DURATION=10m; CHAOS=--cut-watches lets no watch last; docs/engineering/testing.md says what it does and how to read it
 	@$(BIN)/chaos --duration=$(DURATION) $(CHAOS)
 
 # INPUTS takes more flags, for instance INPUTS='-inputs.seed=7'.
 INPUTS ?=
 
 .PHONY: inputs
-inputs: tools build ## Throw whatever the API server accepts at both programs for DURATION=10m; docs/engineering/reliability.md says what, and what is checked
+inputs: tools build ## Throw whatever the API server accepts at both programs for DURATION=10m; docs/engineering/testing.md says what, and what is checked
 	$(INTEGRATION) -timeout=0 -v ./test/inputs -inputs.duration=$(DURATION) -inputs.seed=0 $(INPUTS)
 
 # How many random worlds `make simulate` runs, or the seed of the only one.
@@ -375,7 +384,7 @@ SEEDS ?= 1000
 SEED ?=
 
 .PHONY: simulate
-simulate: ## Run SEEDS=1000 random worlds, with simulated time and whole processes of the controller, or one with its history: SEED=7; see docs/engineering/simulation.md
+simulate: ## Run SEEDS=1000 random worlds, with simulated time and whole processes of the controller, or one with its history: SEED=7; see docs/engineering/testing.md
 	go test -count=1 -timeout=0 ./test/worlds -run='^TestWorlds$$' $(if $(SEED),-v -worlds.seed=$(SEED),-worlds.seeds=$(SEEDS))
 
 .PHONY: consumer

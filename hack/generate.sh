@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Regenerates everything that is derived from the Go sources: deepcopy, clients, CRDs, RBAC roles, and their copies in the chart.
+# Regenerates everything that is derived from the Go sources: deepcopy, clients, CRDs, RBAC roles, their copies in the chart, and the reference in docs.
 #
 # usage: hack/generate.sh [ROOT]
 # ROOT is the tree to generate in, by default this one; hack/verify.sh passes a copy. The generators are `tool`s, always of the tree this script is
@@ -70,3 +70,6 @@ for file in manifests/clusteripam/crds/*.yaml manifests/clusteripam/rbac/*-contr
 	install -D --mode=644 "$file" "$chart/${file#manifests/clusteripam/}"
 done
 install -D --mode=644 manifests/monitoring/cluster-ipam-prometheusrule.yaml "$chart/monitoring/cluster-ipam-prometheusrule.yaml"
+
+echo "reference"
+go -C "$tools/../.." run ./hack/reference "$PWD"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes all files of a release from a clean clone of HEAD: docs/engineering/release.md lists them. The same commit and the same Go make the same bytes
+# Makes all files of a release from a clean clone of HEAD: docs/engineering/releasing.md lists them. The same commit and the same Go make the same bytes
 # on every machine and in every directory.
 #
 # PROGRAMS, PLATFORMS, COMMANDS and COMMAND_PLATFORMS make less of it, to try something.

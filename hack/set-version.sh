@@ -27,12 +27,12 @@ edit() {
 
 any='[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]*[0-9A-Za-z])?'
 edit "s/^version: .*/version: $plain/; s/^appVersion: .*/appVersion: $tag/" manifests/charts/*/Chart.yaml
-# Who has a packaged chart has no checkout, so its links name one.
-edit "s#(/multicidr/controller-manager/(blob/)?)v$any/#\1$version/#g; s/-$any\.tgz/-$plain.tgz/" manifests/charts/*/{Chart.yaml,README.md}
-# The pages about releases take it as their example.
+# Who has a packaged chart or an alert has no checkout, so the links name one.
+edit "s#(/multicidr/controller-manager/(blob/)?)v$any/#\1$version/#g; s/-$any\.tgz/-$plain.tgz/" manifests/charts/*/{Chart.yaml,README.md} \
+	manifests/{monitoring,charts/*/files/monitoring}/*prometheusrule.yaml
+# These pages take it as their example.
 old=${before#v}
-edit "s/${old//./\\.}/$plain/g" docs/operators/{release,versions}.md docs/engineering/release.md
-edit "s/\(multicidr v$any\)/(multicidr $version)/" docs/operators/kubeadm.md
+edit "s/${old//./\\.}/$plain/g" README.md docs/{overview,versions}.md docs/install/{files,upgrade}.md docs/cluster-ipam/clusterctl.md docs/engineering/releasing.md
 named=()
 while IFS= read -r file; do named+=("$file"); done < <(grep -rlE 'v[0-9.]+-mc[0-9]|helm.sh/chart: ' README.md docs manifests test/e2e test/chart/testdata)
 # Tags of older minors stand aside while all others are written.

@@ -30,7 +30,7 @@ unchanged() {
 	done
 	$same
 }
-generated() { hack/generate.sh "$copy" >/dev/null && unchanged apis manifests; }
+generated() { hack/generate.sh "$copy" >/dev/null && unchanged apis manifests docs/reference; }
 pinned() {
 	"$copy/hack/pin-kubernetes.sh" "$(go list -m -f '{{.Version}}' k8s.io/kubernetes)" >/dev/null &&
 		unchanged go.mod go.sum hack/tools/kubernetes/go.mod hack/tools/kubernetes/go.sum hack/tools/go.mod hack/tools/go.sum hack/release/go.mod hack/release/go.sum \
@@ -55,6 +55,8 @@ check "generated files" "run make generate and commit the result" generated
 check "versions" "run hack/set-version.sh with the version in controllers/build/VERSION" versioned
 check "formatting" "run gofmt -w on these files" formatted
 check "lint" "repair what it says" hack/lint.sh
+check "links in the pages" "correct the links, or what they lead to" hack/docs.sh links
+check "words and form of the pages" "change the lines as it says; hack/docs/words.mjs has the words" hack/docs.sh prose
 check "workflows and settings of the forge" "repair what it says" hack/forge.sh
 for module in $(find . -name go.mod -not -path './bin/*' -not -path './hack/kubernetes/*' | sed 's#/go.mod$##' | sort); do
 	check "${module#./}/go.mod" "run go mod tidy in ${module#./}" go -C "$module" mod tidy -diff

@@ -106,7 +106,7 @@ func (g *page) get(ctx context.Context, query string) (*http.Response, error) {
 	case http.StatusUnauthorized:
 		return nil, fmt.Errorf("%s does not accept your credentials: use a client certificate of the cluster, or a token", g.of)
 	case http.StatusForbidden:
-		return nil, fmt.Errorf("you may not see the debug page of %s: ask for a ClusterRole that lets you get the path %s (docs/operators/debugging.md)", g.of, debugPath)
+		return nil, fmt.Errorf("you may not see the debug page of %s: ask for a ClusterRole that lets you get the path %s (docs/operate/troubleshooting.md)", g.of, debugPath)
 	default:
 		return nil, fmt.Errorf("%s answers %s: %s", g.of, response.Status, text)
 	}

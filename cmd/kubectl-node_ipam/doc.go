@@ -1,5 +1,5 @@
 // Command kubectl-node_ipam is a plugin for kubectl: `kubectl node-ipam` answers questions about podCIDRs and ClusterCIDRs. It reads objects
-// from the API server and changes none. docs/operators/kubectl-node-ipam.md has all commands with their output.
+// from the API server and changes none. docs/use/kubectl-node-ipam.md has all commands with their output.
 //
 // Exit codes: 0 if all is well; 1 if the answer is one to act on (explain: the Node is pending; who: nobody has the address; plan: Nodes
 // would be pending); 2 if the API server would refuse a planned object; 3 if the cluster or a file cannot be read, or has no such object; and

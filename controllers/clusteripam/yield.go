@@ -25,7 +25,7 @@ func (o *Options) k0rdent() *runner.Other {
 // election of these providers is off by default, and two of them use one name.
 const labelProvider = "cluster.x-k8s.io/provider"
 
-// ourProviders is how that label begins where clusterctl has installed these controllers: docs/operators/release.md names the providers.
+// ourProviders is how that label begins where clusterctl has installed these controllers: docs/install/files.md names the providers.
 const ourProviders = "ipam-multicidr"
 
 // pools are the kinds whose CustomResourceDefinitions a provider brings. Those of claims and addresses belong to Cluster API itself.

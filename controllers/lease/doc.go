@@ -34,5 +34,5 @@
 // This package cannot prevent everything. A process can stop after its last look at the clock and before the kernel has the request, and a
 // request can be delayed for longer than the transit time. Part of that time can get lost: electors tell renewals apart by whole seconds, so
 // if the wall clock is set back, or the retry period is below a second, a challenger may count from an earlier renewal.
-// docs/operators/fencing.md says what that means and what the API server can do about it.
+// docs/operate/policies.md says what that means and what the API server can do about it.
 package lease

@@ -1,49 +1,12 @@
 package standalone
 
 import (
-	"fmt"
 	"os"
-	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 )
-
-// TestFlagsAreDocumented compares the table in docs/operators/standalone.md with the flags: names, variables and defaults.
-func TestFlagsAreDocumented(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/operators/standalone.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	documented := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `--([a-z0-9-]+)` \\|([^|]*)\\|([^|]*)\\|").FindAllStringSubmatch(string(doc), -1) {
-		cell := func(i int) string { return strings.Trim(row[i], " `") }
-		documented[row[1]] = fmt.Sprintf("variable %s, default %s", cell(2), cell(3))
-	}
-	variableOf := map[string]string{}
-	for _, v := range newNodeIPAM().variables() {
-		if variableOf[v.flag] == "" {
-			variableOf[v.flag] = v.name
-		}
-		if !strings.Contains(string(doc), "`"+v.name+"`") {
-			t.Errorf("docs/operators/standalone.md does not name %s", v.name)
-		}
-	}
-	flags := map[string]string{}
-	sections := newOptions(newNodeIPAM()).sections()
-	for _, name := range []string{"cluster", "serving", "leader election", "node ipam"} {
-		sections.FlagSet(name).VisitAll(func(flag *pflag.Flag) {
-			if flag.Deprecated == "" {
-				flags[flag.Name] = fmt.Sprintf("variable %s, default %s", variableOf[flag.Name], flag.DefValue)
-			}
-		})
-	}
-	if diff := cmp.Diff(flags, documented); diff != "" {
-		t.Errorf("the flags (-) and the table in docs/operators/standalone.md (+):\n%s", diff)
-	}
-}
 
 // TestIdentity: whatever a process is called, no other one is called so.
 func TestIdentity(t *testing.T) {

@@ -4,7 +4,7 @@
 //	release providers -version=v0.2.0 -registry=registry.example.com/multicidr -output=DIRECTORY
 //	release verify DIRECTORY
 //
-// docs/engineering/release.md lists the files. Equal sources and programs make equal bytes: no file has a time but that of the commit, and what comes from
+// docs/engineering/releasing.md lists the files. Equal sources and programs make equal bytes: no file has a time but that of the commit, and what comes from
 // a map is sorted.
 //
 //	make.go        the order of all that follows

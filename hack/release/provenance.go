@@ -48,7 +48,7 @@ func (r *release) provenance() error {
 	toolchain := r.builds[0].info.GoVersion
 	predicate := &provenance.Provenance{
 		BuildDefinition: &provenance.BuildDefinition{
-			BuildType:          repository + "/blob/" + r.version + "/docs/engineering/release.md",
+			BuildType:          repository + "/blob/" + r.version + "/docs/engineering/releasing.md",
 			ExternalParameters: parameters,
 			ResolvedDependencies: []*intoto.ResourceDescriptor{
 				{Name: "sources", Uri: "git+" + repository + "@refs/tags/" + r.version, Digest: map[string]string{"gitCommit": r.commit()}},

@@ -305,7 +305,7 @@ func remove(t *testing.T, path string) {
 
 // TestPagesNameImages sees that the pages name the archives of images as imageFile does.
 func TestPagesNameImages(t *testing.T) {
-	for _, page := range []string{"docs/operators/release.md", "docs/engineering/release.md"} {
+	for _, page := range []string{"docs/install/files.md", "docs/engineering/releasing.md"} {
 		content, err := os.ReadFile(filepath.Join("../..", page))
 		if err != nil {
 			t.Fatal(err)

@@ -243,7 +243,7 @@ func (f *faults) network(m *manager, faults faultproxy.Faults, share float64) (b
 const minHold = time.Second
 
 // holdUp has PATCHes of podCIDRs held up on their way. Without the server-side fence the promise is only for those whose way and timeout end
-// before the lease does (docs/operators/fencing.md). The proxy sees to that, and here no server is paused meanwhile, which would add to their way.
+// before the lease does (docs/operate/policies.md). The proxy sees to that, and here no server is paused meanwhile, which would add to their way.
 func (f *faults) holdUp(m *manager, share float64) (bool, func()) {
 	if !f.s.Fence && !f.servers.TryLock() {
 		return false, nil

@@ -1,6 +1,6 @@
 // chaos is the command behind `make chaos`: managers with leader election on a real etcd and kube-apiserver, each behind a
 // proxy of its own, while processes are killed and paused, the network fails, and Nodes and ClusterCIDRs come and go. A
-// checker follows etcd's history meanwhile. docs/engineering/chaos.md says how to read what it prints.
+// checker follows etcd's history meanwhile. docs/engineering/testing.md says how to read what it prints.
 package main
 
 import (

@@ -677,16 +677,16 @@ func program(t *testing.T) string {
 	return path
 }
 
-// The pattern for logs in docs/operators/restore-etcd.md matches what the kubelet calls those of this chart's Pods (NAMESPACE_POD_UID/CONTAINER/N.log), whatever the
+// The pattern for logs in hack/restore-etcd/settings.sh matches what the kubelet calls those of this chart's Pods (NAMESPACE_POD_UID/CONTAINER/N.log), whatever the
 // release is called.
 func TestRestoreReadsLogsOfAnyRelease(t *testing.T) {
-	page, err := os.ReadFile("../../docs/operators/restore-etcd.md")
+	page, err := os.ReadFile("../../hack/restore-etcd/settings.sh")
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := regexp.MustCompile(`node-ipam-controller: /var/log/pods/(\S+)`).FindSubmatch(page)
 	if m == nil {
-		t.Fatal("the page does not name the logs of node-ipam-controller")
+		t.Fatal("the file does not name the logs of node-ipam-controller")
 	}
 	for _, values := range []map[string]any{
 		{"image": map[string]any{"repository": "r"}},

@@ -14,7 +14,7 @@ import (
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
-// Every example does what its comments and docs/operators/cluster-ipam.md say.
+// Every example does what its comments and docs/cluster-ipam/README.md say.
 func TestExamples(t *testing.T) {
 	inBothPrograms(t, func(c *cluster) {
 		c.apply("../../examples/cluster-ipam")
@@ -56,7 +56,7 @@ func TestExamples(t *testing.T) {
 				t.Errorf("%s %s: %v", kinds[w.of], w.name, err)
 			}
 		}
-		for _, file := range []string{"docs/operators/cluster-ipam.md", "manifests/monitoring/cluster-ipam-prometheusrule.yaml", "manifests/charts/cluster-ipam-controller/templates/NOTES.txt"} {
+		for _, file := range []string{"docs/cluster-ipam/README.md", "manifests/monitoring/cluster-ipam-prometheusrule.yaml", "manifests/charts/cluster-ipam-controller/templates/NOTES.txt"} {
 			c.namesKinds(file)
 		}
 	})

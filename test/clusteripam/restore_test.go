@@ -11,9 +11,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
-// TestRestoredAddresses runs the commands of docs/operators/restore-etcd-cluster-ipam.md: addresses that were allocated after the backup are not
+// TestRestoredAddresses runs the commands of docs/cluster-ipam/restore-etcd.md: addresses that were allocated after the backup are not
 // allocated a second time.
 func TestRestoredAddresses(t *testing.T) {
 	c := newCluster(t, alone)
@@ -164,18 +166,25 @@ func (c *cluster) restore(logs string) (output string, ok bool) {
 // runRestore runs the commands of the page in a directory. It returns what they say, and whether they end well.
 func runRestore(t *testing.T, dir string, env ...string) (output string, ok bool) {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/operators/restore-etcd-cluster-ipam.md")
+	page, err := os.ReadFile("../../docs/cluster-ipam/restore-etcd.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var script []byte
-	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(page, -1) {
-		script = append(script, block[1]...)
+	root, err := controlplane.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if script == nil {
-		t.Fatal("the page has no commands")
+	script := "set -e\n"
+	for _, name := range []string{"cluster-ipam-find.sh", "cluster-ipam-put-back.sh"} {
+		script += filepath.Join(root, "hack", "restore-etcd", name) + "\n"
+		if !strings.Contains(string(page), name) {
+			t.Fatalf("the page does not name %s", name)
+		}
 	}
-	cmd := exec.CommandContext(t.Context(), "bash", "-c", string(script))
+	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
+		script += block[1]
+	}
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
 	cmd.Dir, cmd.Env = dir, append(append(os.Environ(), "WORK="+t.TempDir()), env...)
 	text, err := cmd.CombinedOutput()
 	if _, failed := errors.AsType[*exec.ExitError](err); err != nil && !failed {

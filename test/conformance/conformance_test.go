@@ -280,7 +280,7 @@ func cluster(name string, paused bool) action {
 }
 
 func TestConformance(t *testing.T) {
-	document, err := os.ReadFile("../../docs/engineering/cluster-ipam-differences.md")
+	document, err := os.ReadFile("../../docs/cluster-ipam/differences.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -136,7 +136,7 @@ func (c *cluster) join(t *testing.T, workers map[string]string) {
 	}
 }
 
-// importImage does on a control plane what docs/operators/kubeadm.md says.
+// importImage does on a control plane what docs/install/kubeadm.md says.
 func (c *cluster) importImage(t *testing.T, machine, archive string) {
 	t.Helper()
 	content, err := os.ReadFile(archive)

@@ -30,11 +30,11 @@ func TestThreeControlPlanes(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.watch(t, []checker.Range{static}, c.machines, c.machines)
-	page := readPage(t, "../../docs/operators/kubeadm.md")
+	page := readPage(t, "../../docs/install/kubeadm.md")
 	c.runSteps(t, slices.Concat(c.swapSteps(page), c.faultSteps()))
 }
 
-// swapSteps are those of docs/operators/kubeadm.md, with changes of the leader in between, so that both kinds lead in turn.
+// swapSteps are those of docs/install/kubeadm.md, with changes of the leader in between, so that both kinds lead in turn.
 func (c *haCluster) swapSteps(page string) []joiningStep {
 	var ours string              // the machine that is swapped first
 	var stock, stockFirst string // the other two; the second one leads at the beginning

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// What docs/operators/kubeadm.md and fencing.md say of pending Nodes: a Lease that was not released has to run out, a standby looks at
+	// What docs/install/kubeadm.md and fencing.md say of pending Nodes: a Lease that was not released has to run out, a standby looks at
 	// it every retry period, and after a stock manager the controller waits for --node-ipam-takeover-delay.
 	retryPeriod   = 2 * time.Second
 	takeoverDelay = time.Minute

@@ -37,7 +37,7 @@ type minorCluster struct {
 	from, to      string   // the versions
 }
 
-// TestUpgradeFromLastMinor does what docs/operators/kubeadm.md says of upgrades, and what it says not to do.
+// TestUpgradeFromLastMinor does what docs/install/kubeadm.md says of upgrades, and what it says not to do.
 func TestUpgradeFromLastMinor(t *testing.T) {
 	c := startMinorCluster(t, "upgrade", firstControlPlane)
 	c.runSteps(t, []joiningStep{
@@ -293,7 +293,7 @@ func (c *minorCluster) upgradeWithoutPatches(t *testing.T, machine string, args 
 func (c *minorCluster) repairImage(t *testing.T, machine string) {
 	t.Helper()
 	want := []string{"image: " + stockImage(), "image: " + ourImage}
-	if diff := cmp.Diff(want, c.doStep5(t, readPage(t, "../../docs/operators/kubeadm.md"), machine)); diff != "" {
+	if diff := cmp.Diff(want, c.doStep5(t, readPage(t, "../../docs/install/kubeadm.md"), machine)); diff != "" {
 		t.Errorf("what step 5 has changed on %s (-want +got):\n%s", machine, diff)
 	}
 }

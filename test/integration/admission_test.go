@@ -570,7 +570,7 @@ func (a *admission) testLegacyObjects(t *testing.T) {
 }
 
 // testCRDVersions upgrades the CRD from one that lacks the fields which kubernetes-sigs/node-ipam-controller does not have, rolls it back, and
-// upgrades it again, with objects stored. docs/operators/kubeadm.md says what that does to them.
+// upgrades it again, with objects stored. docs/install/kubeadm.md says what that does to them.
 func (a *admission) testCRDVersions(t *testing.T) {
 	ctx := t.Context()
 	newer := []string{"priority", "allocation", "excludedCIDRs", "ipv6PerNodeHostBits"}

@@ -89,7 +89,7 @@ func debugJSON(t *testing.T, c *cluster, want map[string][]string) {
 	}
 }
 
-// debugOfOthers asks without credentials, with a permission as docs/operators/debugging.md gives it, and a manager that does not lead.
+// debugOfOthers asks without credentials, with a permission as docs/operate/troubleshooting.md gives it, and a manager that does not lead.
 func debugOfOthers(t *testing.T, c *cluster) {
 	ctx := t.Context()
 	const name = "see-node-ipam-ledger"

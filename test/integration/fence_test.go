@@ -23,7 +23,7 @@ import (
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
-// The manifests, as docs/operators/fencing.md says to apply them.
+// The manifests, as docs/operate/policies.md says to apply them.
 const (
 	policy       = "../../manifests/fencing/policy.yaml"
 	insideKCM    = "../../manifests/fencing/kube-controller-manager.yaml"

@@ -167,7 +167,7 @@ func TestHealthAfterTheStart(t *testing.T) {
 }
 
 // TestCRDDeletedWhileInUse deletes the CRD under Nodes that hold blocks. That deletes every ClusterCIDR, and goes on until they are gone.
-// The steps in docs/operators/operations.md (remove the finalizers, apply everything again) bring the ranges back, and no block is given twice.
+// The steps in docs/use/ranges.md (remove the finalizers, apply everything again) bring the ranges back, and no block is given twice.
 func TestCRDDeletedWhileInUse(t *testing.T) {
 	c := freshCluster(t, controlplane.Options{}, append(slices.Clone(ours), "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16")...)
 	const fromFlags = "created-from-flags-9458922a"

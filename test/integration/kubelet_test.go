@@ -14,7 +14,7 @@ import (
 )
 
 // TestKubeletChoosesItsRange: a kubelet sets and changes the labels of its own Node, and so it chooses its ClusterCIDR, unless the
-// nodeSelector asks for a label that the admission plugin NodeRestriction keeps from it. docs/operators/operations.md says so.
+// nodeSelector asks for a label that the admission plugin NodeRestriction keeps from it. docs/use/ranges.md says so.
 func TestKubeletChoosesItsRange(t *testing.T) {
 	const guarded = "node-restriction.kubernetes.io/pool"
 	ctx := t.Context()

@@ -25,7 +25,7 @@ import (
 const ourMetrics = "node_ipam_controller_"
 
 // TestMetrics brings a cluster into a state in which every metric has something to show, and compares it with the cluster
-// and with docs/operators/metrics.md, on which alerts and dashboard are built.
+// and with docs/reference/metrics.md, on which alerts and dashboard are built.
 func TestMetrics(t *testing.T) {
 	ctx := t.Context()
 	c := sharedCluster(t)
@@ -134,7 +134,7 @@ func TestMetrics(t *testing.T) {
 		wantSamples(want)
 	})
 
-	t.Run("docs/operators/metrics.md", func(t *testing.T) {
+	t.Run("docs/reference/metrics.md", func(t *testing.T) {
 		families, err := scrape(ctx, c.manager)
 		if err != nil {
 			t.Fatal(err)
@@ -232,14 +232,14 @@ func samplesOf(families map[string]*dto.MetricFamily) map[string]float64 {
 	return all
 }
 
-// documentedMetrics reads the tables of docs/operators/metrics.md: type and labels by name. Those of Cluster IPAM, whose controllers do not run here, are left out.
+// documentedMetrics reads docs/reference/metrics.md: type and labels by name. Those of Cluster IPAM, whose controllers do not run here, are left out.
 func documentedMetrics(t *testing.T) map[string]string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/operators/metrics.md")
+	page, err := os.ReadFile("../../docs/reference/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := regexp.MustCompile("(?m)^\\| `([a-z_:]+)` \\| (\\w+) \\|([^|]*)\\|")
+	row := regexp.MustCompile(`(?m)^### ([a-z_:]+)\n\n- Type: (\w+), .*\n(?:- Labels: (.*)\n)?`)
 	all := map[string]string{}
 	for _, m := range row.FindAllStringSubmatch(string(page), -1) {
 		if strings.HasPrefix(m[1], "cluster_ipam_") || strings.HasPrefix(m[1], "kcm_ipam_") {

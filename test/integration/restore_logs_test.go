@@ -39,24 +39,24 @@ func TestRestoreEtcdReadsAllLogs(t *testing.T) {
 	write("yesterday/pod/container/0.log", line("2026-11-21T12:00:00Z", "Assigned", "again", "10.0.1.0/24"))
 
 	page := readRunbook(t)
-	run := func(work, logs, step string) {
+	settings, err := os.ReadFile(filepath.Join(restoreScripts, "settings.sh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, pattern, _ := strings.Cut(string(settings), `"${LOGS:=`)
+	pattern, _, _ = strings.Cut(pattern, "}")
+	step := func(number, work, logs string) {
 		t.Helper()
-		var script string
-		for _, block := range page {
-			if block.section == "Settings" || strings.HasPrefix(block.section, step) {
-				script += block.script
-			}
-		}
+		cmd := exec.CommandContext(t.Context(), "bash", "-c", page.only(number))
 		// What stands before the path of the Pods' logs on a machine.
-		script = strings.ReplaceAll(script, "/var/log/pods/kube-system_kube-controller-manager-*", logs)
-		cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
-		cmd.Env = append(os.Environ(), "WORK="+filepath.Join(dir, work))
+		logs = strings.Replace(pattern, "/var/log/pods/kube-system_kube-controller-manager-*", logs, 1)
+		cmd.Env = append(os.Environ(), "WORK="+filepath.Join(dir, work), "LOGS="+logs)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
-	run("here", filepath.Join(dir, "today", "*"), "1.")
-	run("there", filepath.Join(dir, "yesterday", "*"), "1.")
+	step("1", "here", filepath.Join(dir, "today", "*"))
+	step("1", "there", filepath.Join(dir, "yesterday", "*"))
 	var all []string
 	for _, work := range []string{"here", "there"} {
 		lines, err := os.ReadFile(filepath.Join(dir, work, "manager.log"))
@@ -67,7 +67,7 @@ func TestRestoreEtcdReadsAllLogs(t *testing.T) {
 	}
 	write("here/manager.log", all...)
 	write("here/from-api")
-	run("here", "", "5.")
+	step("5", "here", "")
 	got, err := os.ReadFile(filepath.Join(dir, "here", "in-use"))
 	if err != nil {
 		t.Fatal(err)
@@ -82,17 +82,8 @@ zipped ["10.0.3.0/24"]
 	}
 }
 
-// The page's first line of step 5 for flannel, with what flannel writes. A file of names that somebody wrote may lack the last newline.
+// Step 5 with what flannel writes. A file of names that somebody wrote may lack the last newline.
 func TestRestoreEtcdWithFlannel(t *testing.T) {
-	content, err := os.ReadFile("../../docs/operators/restore-etcd.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, flannel, _ := strings.Cut(string(content), "For flannel the first line is\n\n```\n")
-	flannel, _, ok := strings.Cut(flannel, "```")
-	if !ok {
-		t.Fatal("docs/operators/restore-etcd.md has no line for flannel")
-	}
 	dir := t.TempDir()
 	write := func(name, content string) { writeFile(t, filepath.Join(dir, name), content, 0o700) }
 	write("bin/ssh", "#!/bin/bash\n[ \"$1\" = -n ] && shift\n[ \"$2\" = 'cat /run/flannel/subnet.env' ] && cat \"$MACHINES.$1\"\n")
@@ -102,18 +93,8 @@ func TestRestoreEtcdWithFlannel(t *testing.T) {
 	write("machines", "m1\n\nm2 \nm3")
 	write("work/manager.log", "")
 	write("work/from-api", "")
-	var script string
-	for _, block := range readRunbook(t) {
-		switch {
-		case block.section == "Settings":
-			script += block.script
-		case strings.HasPrefix(block.section, "5."):
-			_, rest, _ := strings.Cut(block.script, "\n")
-			script += flannel + rest
-		}
-	}
-	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
-	cmd.Env = append(os.Environ(), "WORK="+filepath.Join(dir, "work"), "MACHINES="+filepath.Join(dir, "machines"), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"))
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", readRunbook(t).only("5"))
+	cmd.Env = append(os.Environ(), "PLUGIN=flannel", "WORK="+filepath.Join(dir, "work"), "MACHINES="+filepath.Join(dir, "machines"), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"))
 	got, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)

@@ -28,8 +28,7 @@ import (
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
-// TestRestoreEtcd does what docs/operators/restore-etcd.md says, word for word: every shell block of it runs, on a real etcd and kube-apiserver that
-// run as static Pods of a small kubelet. Since the backup Nodes were created, allocated podCIDRs, deleted and created again, and blocks
+// TestRestoreEtcd does what docs/operate/restore-etcd.md says: every script of it runs, on a real etcd and kube-apiserver that run as static Pods of a small kubelet. Since the backup Nodes were created, allocated podCIDRs, deleted and created again, and blocks
 // were reused. After the restore, every machine that still runs has its blocks, and nobody else does.
 //
 // The first case leaves out the steps that protect. Then a new Node gets a block of a machine that runs, or this test proves nothing.
@@ -41,10 +40,10 @@ func TestRestoreEtcd(t *testing.T) {
 		name string
 		// answers: the old cluster still does, and then nobody needs machines or logs.
 		answers bool
-		without []string // sections
+		without []string // steps
 		overlap bool
 	}{
-		{name: "without the steps that protect", without: []string{"1.", "5.", "6."}, overlap: true},
+		{name: "without the steps that protect", without: []string{"1", "5", "6"}, overlap: true},
 		{name: "the old cluster is gone"},
 		{name: "the old cluster still answers", answers: true},
 	} {
@@ -68,11 +67,11 @@ func TestRestoreEtcd(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tc.overlap {
-				t.Logf("the runbook's output:\n%s", w.bash(t, page.script(tc.without...), settings))
+				t.Logf("the runbook's output:\n%s", w.bash(t, page.without(tc.without...), settings))
 			} else {
-				t.Logf("the runbook's output:\n%s", w.bash(t, page.script("6.", "7.", "8."), settings))
+				t.Logf("the runbook's output:\n%s", w.bash(t, page.without("6", "7", "8"), settings))
 				w.refuses(t, page, work, settings)
-				t.Logf("the runbook's output, from step 6:\n%s", w.bash(t, page.again("6.", "7.", "8."), settings))
+				t.Logf("the runbook's output, from step 6:\n%s", w.bash(t, page.only("6", "7", "8"), settings))
 			}
 			if now, err := os.Stat(w.etcdData); err != nil || !os.SameFile(disk, now) {
 				t.Errorf("the directory of etcd's data is another one, %v: it can be a disk of its own", err)
@@ -85,76 +84,50 @@ func TestRestoreEtcd(t *testing.T) {
 	}
 }
 
-// runbook has the shell blocks of docs/operators/restore-etcd.md.
-type runbook []struct{ section, script string }
+// restoreScripts are where the runbook is; docs/operate/restore-etcd.md says when to run which.
+const restoreScripts = "../../hack/restore-etcd"
 
-func readRunbook(t *testing.T) (page runbook) {
+// runbook has the paths of its scripts in their order.
+type runbook []string
+
+func readRunbook(t *testing.T) runbook {
 	t.Helper()
-	content, err := os.ReadFile("../../docs/operators/restore-etcd.md")
+	scripts, err := filepath.Glob(filepath.Join(restoreScripts, "[0-9]-*.sh"))
+	if err != nil || len(scripts) != 8 {
+		t.Fatalf("scripts of the runbook: %q, %v; want one for each of the 8 steps", scripts, err)
+	}
+	page, err := os.ReadFile("../../docs/operate/restore-etcd.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var section string
-	inside := false
-	for line := range strings.Lines(string(content)) {
-		switch {
-		case inside && line == "```\n":
-			inside = false
-		case inside:
-			page[len(page)-1].script += line
-		case line == "```sh\n":
-			inside = true
-			page = append(page, struct{ section, script string }{section: section})
-		case strings.HasPrefix(line, "## "):
-			section = strings.TrimSpace(line[3:])
+	for _, path := range scripts {
+		if name := filepath.Base(path); !strings.Contains(string(page), "`"+name+"`") {
+			t.Errorf("docs/operate/restore-etcd.md does not name %s", name)
 		}
 	}
-	if !strings.Contains(string(content), "`"+between+"`") {
-		t.Fatalf("docs/operators/restore-etcd.md does not say how to go on in a new shell: %s", between)
-	}
-	if len(page) < 10 {
-		t.Fatalf("only %d shell blocks found in docs/operators/restore-etcd.md: it is not read right", len(page))
-	}
-	return page
+	return scripts
 }
-
-const beforehand = "Before you need it"
 
 // backup is how to make a backup.
-func (r runbook) backup() (script string) {
-	for _, block := range r {
-		if block.section == beforehand {
-			script += block.script
-		}
-	}
-	return "set -euo pipefail\n" + script
+func (r runbook) backup() string { return run(filepath.Join(restoreScripts, "backup.sh")) }
+
+// without is how to restore it, without some steps.
+func (r runbook) without(steps ...string) string {
+	return run(slices.DeleteFunc(slices.Clone(r), func(path string) bool { return isStep(path, steps) })...)
 }
 
-// script is how to restore it, without some sections.
-func (r runbook) script(without ...string) (script string) {
-	for _, block := range r {
-		if block.section != beforehand && !slices.ContainsFunc(without, func(w string) bool { return strings.HasPrefix(block.section, w) }) {
-			script += block.script
-		}
-	}
-	return script
+// only is some of the steps.
+func (r runbook) only(steps ...string) string {
+	return run(slices.DeleteFunc(slices.Clone(r), func(path string) bool { return !isStep(path, steps) })...)
 }
 
-// between has what a new shell needs between steps 4 and 7.
-const between = `usual=$KUBECONFIG; KUBECONFIG=$WORK/quiet.conf`
-
-// again is how to go on with some sections in a new shell.
-func (r runbook) again(with ...string) (script string) {
-	for _, block := range r {
-		switch {
-		case block.section == "Settings":
-			script = block.script + between + "\n"
-		case slices.ContainsFunc(with, func(w string) bool { return strings.HasPrefix(block.section, w) }):
-			script += block.script
-		}
-	}
-	return script
+func isStep(path string, steps []string) bool {
+	number, _, _ := strings.Cut(filepath.Base(path), "-")
+	return slices.Contains(steps, number)
 }
+
+// run runs scripts one after the other, until one fails.
+func run(scripts ...string) string { return "set -e\n" + strings.Join(scripts, "\n") + "\n" }
 
 // refuses runs step 6 with blocks that the API server does not store, and sees that no Node is deleted for them.
 func (w *restored) refuses(t *testing.T, page runbook, work string, settings map[string]string) {
@@ -165,7 +138,7 @@ func (w *restored) refuses(t *testing.T, page runbook, work string, settings map
 		t.Fatal(err)
 	}
 	writeFile(t, path, `kept ["10.0.0.1/28"]`, 0o600) // as flannel writes it, and without a newline
-	output, err := w.tryBash(t, page.again("6."), settings)
+	output, err := w.tryBash(t, page.only("6"), settings)
 	if err == nil || !strings.Contains(output, "nothing is changed yet: correct the line of kept") || strings.Contains(output, "deleted") {
 		t.Errorf("step 6 with addresses that are no block: %v:\n%s", err, output)
 	}

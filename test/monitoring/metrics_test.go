@@ -14,10 +14,10 @@ import (
 
 var promQL = parser.NewParser(parser.Options{})
 
-// pages have tables of metrics.
-var pages = []string{"docs/operators/metrics.md"}
+// pages list metrics.
+var pages = []string{"docs/reference/metrics.md"}
 
-// metric is a row of these tables.
+// metric is one of them.
 type metric struct {
 	kind    string
 	labels  []string
@@ -25,12 +25,12 @@ type metric struct {
 }
 
 var (
-	row  = regexp.MustCompile("(?m)^\\| `([a-z_:]+)` \\| (gauge|counter|histogram) \\|([^|]*)\\|[^|]*\\| (.*) \\|$")
+	row  = regexp.MustCompile(`(?ms)^### ([a-z_:]+)\n\n- Type: (gauge|counter|histogram), [^\n]*\n(?:- Labels: ([^\n]*)\n)?\n(.*?)\n(?:\n|\z)`)
 	word = regexp.MustCompile(`\w+`)
 )
 
-// targetLabels are those that a Prometheus gives to all that it scrapes.
-var targetLabels = []string{"cluster", "job", "instance"}
+// targetLabels are those that a Prometheus gives to all that it scrapes. It renames the label namespace of a metric if the target has a namespace.
+var targetLabels = []string{"cluster", "job", "instance", "exported_namespace"}
 
 func documented(t *testing.T) map[string]metric {
 	t.Helper()
@@ -40,7 +40,7 @@ func documented(t *testing.T) map[string]metric {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows := row.FindAllStringSubmatch(string(page), -1)
+		rows := row.FindAllStringSubmatch(strings.ReplaceAll(string(page), `\_`, "_"), -1)
 		if len(rows) < 10 {
 			t.Fatalf("only %d metrics found in %s: it is not read right", len(rows), name)
 		}

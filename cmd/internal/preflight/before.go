@@ -14,7 +14,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/text"
 )
 
-// What --before can be: steps that have a page in docs/operators.
+// What --before can be: steps that have a page in docs.
 const (
 	kubeadmSwap = "kubeadm-swap"
 	chart       = "chart"
@@ -48,7 +48,7 @@ func checkBefore(fs *findings, s *state, used usage, ranges, services []namedRan
 	}
 }
 
-// beforeSwap is for docs/operators/kubeadm.md.
+// beforeSwap is for docs/install/kubeadm.md.
 func beforeSwap(fs *findings, s *state) {
 	var pods, swapped []string
 	elects := 0
@@ -66,7 +66,7 @@ func beforeSwap(fs *findings, s *state) {
 	}
 	switch {
 	case len(pods) == 0:
-		fs.add(problem, kubeadmSwap, "no Pod in any namespace runs %s, so there is none to swap: if you cannot change the control plane, use %s (docs/operators/standalone.md)", manager, peer)
+		fs.add(problem, kubeadmSwap, "no Pod in any namespace runs %s, so there is none to swap: if you cannot change the control plane, use %s (docs/install/helm.md)", manager, peer)
 	case len(swapped) == len(pods):
 		fs.add(OK, kubeadmSwap, "%s runs the controller already", strings.Join(swapped, ", "))
 	case elects < len(pods) && len(pods) > 1:
@@ -97,7 +97,7 @@ func nodesThat(fs *findings, about string, s *state, match func(*corev1.Node) bo
 	}
 }
 
-// beforeChart is for docs/operators/standalone.md, in a cluster without this form.
+// beforeChart is for docs/install/helm.md, in a cluster without this form.
 func beforeChart(fs *findings, s *state, used usage) {
 	for _, p := range used.peers {
 		fs.add(warning, chart, "%s runs a %s already: to replace it check with --before=%s", p.workload, peer, takeover)
@@ -112,7 +112,7 @@ func beforeChart(fs *findings, s *state, used usage) {
 	nodesThat(fs, chart, s, tainted, "Node is cordoned", "Nodes are cordoned", "the Pods of the chart need another one: kubectl uncordon")
 }
 
-// beforeTakeover is for docs/operators/standalone.md, from the program of kubernetes-sigs.
+// beforeTakeover is for docs/install/from-kubernetes-sigs.md.
 func beforeTakeover(fs *findings, s *state, used usage) {
 	if len(used.peers) == 0 {
 		fs.add(warning, takeover, "there is no Deployment of a %s to take over from: if it runs outside of the cluster, pass over this; else check with --before=%s", peer, chart)
@@ -182,7 +182,7 @@ func missingFamily(all []netip.Prefix) string {
 	return ""
 }
 
-// beforeRestore is for docs/operators/restore-etcd.md, which has to be followed from its beginning. Afterwards it is too late for what is
+// beforeRestore is for docs/operate/restore-etcd.md, which has to be followed from its beginning. Afterwards it is too late for what is
 // found here.
 func beforeRestore(fs *findings, s *state, used usage) {
 	var programs []string
@@ -203,7 +203,7 @@ func beforeRestore(fs *findings, s *state, used usage) {
 	}
 	fs.add(OK, etcdRestore, "save the podCIDRs of %s and %s now: kubectl get nodes,clustercidrs.networking.x-k8s.io -o yaml", text.Counted(len(s.nodes), "Node", "Nodes"), text.Counted(len(s.clusterCIDRs), "ClusterCIDR", "ClusterCIDRs"))
 	if !etcd {
-		fs.add(warning, etcdRestore, "no Pod of kube-system has the label component=etcd: set ETCD_DATA and ETCD_PORT of docs/operators/restore-etcd.md to those of your etcd")
+		fs.add(warning, etcdRestore, "no Pod of kube-system has the label component=etcd: set ETCD_DATA and ETCD_PORT of docs/operate/restore-etcd.md to those of your etcd")
 	}
 	nodesThat(fs, etcdRestore, s, func(n *corev1.Node) bool { return !ready(n) }, "Node is not ready", "Nodes are not ready",
 		"their machines may not answer when you ask which blocks are in use: then take these from the list that you have saved")

@@ -172,9 +172,9 @@ func checkVersion(fs *findings, s *state, used usage) {
 	case alone && minor < oldestMinor:
 		fs.add(problem, "version", "the API server is %s, and the ClusterCIDR CRD needs v1.%d: upgrade the cluster first", s.server.GitVersion, oldestMinor)
 	case used.form == manager && minor >= oldestBuild && minor < ourMinor:
-		fs.add(warning, "version", "the API server is %s: take the %s that is built for v1.%d (docs/operators/versions.md), because a manager must not be newer than the API server", s.server.GitVersion, manager, minor)
+		fs.add(warning, "version", "the API server is %s: take the %s that is built for v1.%d (docs/versions.md), because a manager must not be newer than the API server", s.server.GitVersion, manager, minor)
 	case !alone && minor < ourMinor:
-		fs.add(problem, "version", "the API server is %s, and a %s of v1.%d must not be newer than it: upgrade the cluster first, or use %s (docs/operators/standalone.md), which works with v1.%d", s.server.GitVersion, used.form, ourMinor, peer, oldestMinor)
+		fs.add(problem, "version", "the API server is %s, and a %s of v1.%d must not be newer than it: upgrade the cluster first, or use %s (docs/install/helm.md), which works with v1.%d", s.server.GitVersion, used.form, ourMinor, peer, oldestMinor)
 	case minor > ourMinor+1:
 		fs.add(problem, "version", "the API server is %s, more than one minor version newer than the controller (v1.%d): take a newer build", s.server.GitVersion, ourMinor)
 	}
@@ -206,7 +206,7 @@ func checkInstalled(fs *findings, s *state, used usage) {
 // checkClouds checks that the controller in each cloud-controller-manager has permissions.
 func checkClouds(fs *findings, s *state, used usage) {
 	if len(used.clouds) == 0 {
-		fs.add(warning, "installed", "no Pod has %s in --controllers, except %s: start the %s with it (docs/operators/cloud-controller-manager.md). If it runs outside of the cluster, pass over this", nodeipam.Name, manager, cloud)
+		fs.add(warning, "installed", "no Pod has %s in --controllers, except %s: start the %s with it (docs/install/cloud-controller-manager.md). If it runs outside of the cluster, pass over this", nodeipam.Name, manager, cloud)
 	}
 	const role = "system:controller:" + nodeipam.Name
 	account := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: nodeipam.Name, Namespace: metav1.NamespaceSystem}
@@ -226,7 +226,7 @@ func checkClouds(fs *findings, s *state, used usage) {
 // checkDeployed checks that the program exists and that its service account has permissions.
 func checkDeployed(fs *findings, s *state, used usage) {
 	if len(used.peers) == 0 {
-		fs.add(warning, "installed", "there is no Deployment of %s: install the Helm chart (docs/operators/standalone.md). If it runs outside of the cluster, pass over this", peer)
+		fs.add(warning, "installed", "there is no Deployment of %s: install the Helm chart (docs/install/helm.md). If it runs outside of the cluster, pass over this", peer)
 	}
 	for _, p := range used.peers {
 		if ourTag.MatchString(p.Image) {

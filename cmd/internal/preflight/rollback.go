@@ -20,7 +20,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/text"
 )
 
-// beforeRollback is for docs/operators/kubeadm.md, the way back to the stock manager. It names everything with which that manager ends at its start, or
+// beforeRollback is for docs/install/uninstall.md, the way back to the stock manager. It names everything with which that manager ends at its start, or
 // allocates addresses that others have.
 func beforeRollback(fs *findings, s *state, used usage, services []namedRange) {
 	const about = rollback

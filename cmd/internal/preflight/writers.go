@@ -74,7 +74,7 @@ func checkManagers(fs *findings, about string, managers []process, used usage) {
 		ours := p.runsOurs()
 		switch {
 		case (ours || p.allocates()) && used.form == cloud && p.migrates:
-			fs.add(warning, about, "%s allocates in a leader migration: go on with it (docs/operators/cloud-controller-manager.md)", manager)
+			fs.add(warning, about, "%s allocates in a leader migration: go on with it (docs/install/cloud-controller-manager.md)", manager)
 			return
 		case ours:
 			fs.add(problem, about, "%s has %s in --controllers: take it out (its alias is %s), or do not use %s", manager, nodeipam.Name, alias, used.program())

@@ -26,7 +26,7 @@ type Source struct {
 	With func(func(*allocator.State)) bool
 }
 
-// Page is the JSON format. docs/operators/debugging.md documents the fields. Operators' scripts read them, so their names and meanings must
+// Page is the JSON format. docs/operate/troubleshooting.md documents the fields. Operators' scripts read them, so their names and meanings must
 // not change.
 type Page struct {
 	Controller string    `json:"controller"`
