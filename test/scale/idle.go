@@ -30,6 +30,9 @@ func idle(ctx context.Context, who contestant, nodes int) (metrics, error) {
 		if _, err := c.nodes(c.together(), nil).serve(ctx, p, "node", nodes, creators); err != nil {
 			return nil, err
 		}
+		if err := c.rest(ctx); err != nil {
+			return nil, err
+		}
 		end, err := c.measure(ctx, p)
 		if err != nil {
 			return nil, err

@@ -122,13 +122,17 @@ func peakMemory(p *controlplane.Process) (float64, error) {
 // idleTime is how long nothing is to be done.
 var idleTime = time.Minute
 
-// idleRequests counts what a contestant asks in idleTime. The time begins when the last events are there, and the last status of each pool, which ours
-// writes at most once a second.
-func (c *cluster) idleRequests(ctx context.Context) (float64, error) {
+// rest returns when the last events are there, and the last status of each ClusterCIDR or pool, which ours writes at most once a second.
+func (c *cluster) rest(ctx context.Context) error {
 	if err := c.settle(ctx); err != nil {
-		return 0, err
+		return err
 	}
-	if err := pause(ctx, 2*time.Second); err != nil {
+	return pause(ctx, 2*time.Second)
+}
+
+// idleRequests counts what a contestant asks in idleTime.
+func (c *cluster) idleRequests(ctx context.Context) (float64, error) {
+	if err := c.rest(ctx); err != nil {
 		return 0, err
 	}
 	begin := time.Now()
