@@ -9,6 +9,7 @@
 #
 # usage: VERSION=v0.2.0 [REGISTRY=...] hack/release.sh OUTPUT
 set -euo pipefail
+export LC_ALL=C # for the order of names
 
 cd "$(dirname "$0")/.."
 output=${1:?the directory for the files}

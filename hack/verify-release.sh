@@ -5,6 +5,7 @@
 #
 # usage: [REBUILD=node-ipam-controller] hack/verify-release.sh DIRECTORY
 set -euo pipefail
+export LC_ALL=C # for the order of names
 
 cd "$(dirname "$0")/.."
 release=$(cd "${1:?the directory of the release}" && pwd)
@@ -19,7 +20,7 @@ fail() {
 }
 
 (cd "$release" && sha256sum --check --strict --quiet SHA256SUMS) || fail "not the files of SHA256SUMS"
-diff <(cut -c67- "$release/SHA256SUMS") <(cd "$release" && LC_ALL=C ls --ignore=SHA256SUMS) || fail "SHA256SUMS names other files than there are"
+diff <(cut -c67- "$release/SHA256SUMS") <(cd "$release" && ls --ignore=SHA256SUMS) || fail "SHA256SUMS names other files than there are"
 echo "verify-release: SHA256SUMS: $(wc -l <"$release/SHA256SUMS") files"
 
 # program_of ARCHIVE PROGRAM unpacks the program for this platform from an image.
