@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 
-	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
 // atOnce is how many clients an overload has.
@@ -37,11 +37,20 @@ func (c *cluster) burst(ctx context.Context, who contestant, nodes, clients int)
 			return nil, err
 		}
 	}
+	got, err := c.rush(ctx, p, c.nodes(by, nil), "node", nodes, len(by))
+	if err != nil {
+		return nil, err
+	}
+	return got, c.overlaps(ctx)
+}
+
+// rush measures how a contestant that is at work serves so many objects, of which some are created at a time. They are called what, and so are the units.
+func (c *cluster) rush(ctx context.Context, p *controlplane.Process, of objects, what string, count, atATime int) (metrics, error) {
 	end, err := c.measure(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	f, err := c.nodes(by, nil).serve(ctx, p, "node", nodes, len(by))
+	f, err := of.serve(ctx, p, what, count, atATime)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +58,7 @@ func (c *cluster) burst(ctx context.Context, who contestant, nodes, clients int)
 	if err != nil {
 		return nil, err
 	}
-	f.values(got, "nodes/s")
-	got["requests/node"] = count(asked, func(auditv1.Event) bool { return true }) / float64(nodes)
-	return got, c.overlaps(ctx)
+	f.values(got, what+"s/s")
+	got["requests/"+what] = float64(len(asked)) / float64(count)
+	return got, nil
 }

@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"time"
 
-	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -56,20 +54,10 @@ func addresses(ctx context.Context, who contestant, claims int) (metrics, error)
 		if _, err := c.claims().serve(ctx, p, "warm", warmUp, creators); err != nil {
 			return nil, err
 		}
-		end, err := c.measure(ctx, p)
+		got, err := c.rush(ctx, p, c.claims(), "claim", claims, creators)
 		if err != nil {
 			return nil, err
 		}
-		f, err := c.claims().serve(ctx, p, "claim", claims, creators)
-		if err != nil {
-			return nil, err
-		}
-		got, asked, err := end()
-		if err != nil {
-			return nil, err
-		}
-		f.values(got, "claims/s")
-		got["requests/claim"] = count(asked, func(auditv1.Event) bool { return true }) / float64(claims)
 		if got["idle-requests"], err = c.idleRequests(ctx); err != nil {
 			return nil, err
 		}

@@ -28,7 +28,7 @@ type scenario struct {
 	count       int // how many there are of what it is about, by default
 	contestants []contestant
 	run         func(ctx context.Context, who contestant, count int) (metrics, error)
-	// limits are what our own program may have at most, whatever the machine: scale fails if it has more.
+	// limits are what our own program may have at most of count or more, whatever the machine: scale fails if it has more.
 	limits metrics
 }
 
@@ -101,7 +101,7 @@ func measure(cmd *cobra.Command, s scenario, who []string, counts []int, rounds 
 				}
 				name := fmt.Sprintf("%s/nodes=%d/who=%s", s.name, count, c.name)
 				fmt.Fprintf(out, "Benchmark%s 1%s\n", strings.ToUpper(name[:1])+name[1:], got)
-				if c.name == ours {
+				if c.name == ours && count >= s.count { // What comes once a second is much for each of a few.
 					errs = append(errs, got.above(s.limits)...)
 				}
 			}

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 }
 
 // TestScenarios measures a little of each scenario, so that the program is known to work before somebody waits an hour for its figures. It fails if one is
-// not served, two have common addresses, or a limit is not kept; how fast they are served is not its business.
+// not served, or two have common addresses; how fast they are served is not its business.
 func TestScenarios(t *testing.T) {
 	defer func(was time.Duration) { idleTime = was }(idleTime)
 	defer func(was int) { groups = was }(groups)
