@@ -35,5 +35,6 @@ go build -o bin/e2e-pod ./test/e2e/pod
 # The build that the upgrade goes to: the same code, with another version in it.
 version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
 go build -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version+next" -o bin/next/kube-controller-manager ./cmd/kube-controller-manager
+go build -o bin/next/go-runner k8s.io/component-base/logs/kube-log-runner # as hack/image.sh does
 bin/image localhost/multicidr/kube-controller-manager:next bin/next/kube-controller-manager bin/images/next.tar
 go test -count=1 -timeout=20m "$@" ./test/e2e

@@ -25,6 +25,9 @@ for program in "$@"; do
 		# The commit is in the program, whatever this machine's settings say: it is what the image and the log call the build.
 		GOOS=${platform%/*} GOARCH=${platform#*/} GOFLAGS="${GOFLAGS:-} -buildvcs=auto" GO_LDFLAGS="-s -w" hack/build.sh "$output" "./cmd/$program"
 		built+=("$output")
+		if [[ $program == kube-controller-manager ]]; then # Its image has the wrapper of upstream's image.
+			GOOS=${platform%/*} GOARCH=${platform#*/} GO_LDFLAGS="-s -w" hack/build.sh "${output%/*}/go-runner" k8s.io/component-base/logs/kube-log-runner
+		fi
 	done
 	archive=$bin/images/$program.tar
 	if [[ ${#platforms[@]} -eq 1 ]]; then archive=$bin/images/$program-${platforms[0]/\//-}.tar; fi

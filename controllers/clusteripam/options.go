@@ -110,10 +110,10 @@ func (o *Options) Build(name string, config *rest.Config, fence writes.Fence) (*
 		base.Other = o.k0rdent()
 		return gate.New(gate.Config{Config: base, Workers: workers, Namespace: o.namespace})
 	case incluster.Name:
-		base.Yield = o.yield()
+		base.Yield = o.yield
 		return incluster.New(incluster.Config{Config: base, Workers: workers, Namespace: o.namespace, WatchFilter: o.watchFilter})
 	case infoblox.Name:
-		return infoblox.New(infoblox.Config{Client: config, Fence: fence, Workers: workers, SecretNamespace: o.secretNamespace, Namespace: o.namespace, WatchFilter: o.watchFilter, Yield: o.yield()})
+		return infoblox.New(infoblox.Config{Client: config, Fence: fence, Workers: workers, SecretNamespace: o.secretNamespace, Namespace: o.namespace, WatchFilter: o.watchFilter, Yield: o.yield})
 	default:
 		return nil, fmt.Errorf("there is no controller %q, only %q", name, slices.Sorted(slices.Values(Names())))
 	}

@@ -31,22 +31,15 @@ const ourProviders = "ipam-multicidr"
 // pools are the kinds whose CustomResourceDefinitions a provider brings. Those of claims and addresses belong to Cluster API itself.
 var pools = []*runner.Kind{runner.InClusterIPPools, runner.GlobalInClusterIPPools, runner.InClusterPrefixPools, runner.GlobalInClusterPrefixPools, runner.InfobloxIPPools, runner.InfobloxInstances}
 
-// yield is why an allocator leaves its pools to another provider; nil if it is forced not to.
-func (o *Options) yield() runner.Yield {
-	if o.force {
-		return nil
-	}
-	return yieldToProvider
-}
-
-func yieldToProvider(labels map[*runner.Kind]map[string]string) (why string) {
+// yield implements runner.Yield: an allocator leaves its pools to another provider, unless it is forced not to.
+func (o *Options) yield(labels map[*runner.Kind]map[string]string) (why string) {
 	var owned []string
 	for kind, of := range labels {
 		if provider := of[labelProvider]; provider != "" && !strings.HasPrefix(provider, ourProviders) && slices.Contains(pools, kind) {
 			owned = append(owned, fmt.Sprintf("%s (%s)", kind, provider))
 		}
 	}
-	if len(owned) == 0 {
+	if o.force || len(owned) == 0 {
 		return ""
 	}
 	slices.Sort(owned)

@@ -3,6 +3,8 @@
 //	image NAME PROGRAM... ARCHIVE
 //
 // The image holds the program at /usr/local/bin, where upstream's images have it, and the certificate authorities that Mozilla trusts.
+// That of kube-controller-manager also holds /go-runner, as upstream's does: kOps and others start it under this wrapper. It is read from
+// the directory of the program.
 // With builds of the program for several platforms, the name stands for an index of one image for each.
 //
 // The archive is an OCI image layout. Its bytes follow from the programs, the name and this command alone; platform and revision are those that the Go
@@ -40,6 +42,10 @@ const (
 	programs     = "usr/local/bin"
 	certificates = "etc/ssl/certs/ca-certificates.crt"
 
+	manager = "kube-controller-manager"
+	// wrapper is the name that Kubernetes' kube-log-runner has in upstream's image.
+	wrapper = "go-runner"
+
 	// nonroot is what distroless images call it.
 	nonroot = "65532:65532"
 )
@@ -47,7 +53,7 @@ const (
 // userOf is the user of a program's image. Distributions run a kube-controller-manager as the user of its image, as some other user, or as root,
 // because upstream's image has no user; and only root can read the keys that kubeadm writes. So ours has none either.
 func userOf(program string) string {
-	if program == "kube-controller-manager" {
+	if program == manager {
 		return ""
 	}
 	return nonroot
@@ -85,28 +91,36 @@ func run(ref string, programs []string, archive string) error {
 }
 
 func imageOfProgram(tag name.Tag, program string) (v1.Image, error) {
-	content, err := os.ReadFile(program)
-	if err != nil {
-		return nil, err
-	}
 	about, err := aboutProgram(program)
 	if err != nil {
 		return nil, err
 	}
 	about.labels["org.opencontainers.image.version"] = tag.TagStr()
-	layer, err := layerOf(filesOf(path.Base(tag.RepositoryStr()), content)...)
+	files, err := filesOf(path.Base(tag.RepositoryStr()), program)
+	if err != nil {
+		return nil, err
+	}
+	layer, err := layerOf(files...)
 	if err != nil {
 		return nil, err
 	}
 	return imageOf(tag, about, layer)
 }
 
-// filesOf are the files of a program's image.
-func filesOf(program string, content []byte) []file {
-	return []file{
-		{path.Join(programs, program), 0o755, content},
-		{certificates, 0o644, authorities()},
+// filesOf are the files of the image of this name, with the program in a file.
+func filesOf(name, program string) ([]file, error) {
+	content, err := os.ReadFile(program)
+	if err != nil {
+		return nil, err
 	}
+	files := []file{{path.Join(programs, name), 0o755, content}, {certificates, 0o644, authorities()}}
+	if name != manager {
+		return files, nil
+	}
+	if content, err = os.ReadFile(filepath.Join(filepath.Dir(program), wrapper)); err != nil {
+		return nil, fmt.Errorf("the image of %s has a /%s: build k8s.io/component-base/logs/kube-log-runner for this platform beside the program: %w", manager, wrapper, err)
+	}
+	return append(files, file{wrapper, 0o755, content}), nil
 }
 
 // about is what the Go linker left in a program.

@@ -119,16 +119,39 @@ func TestUser(t *testing.T) {
 	}
 }
 
+// Upstream's image has a wrapper at /go-runner, and manifests of distributions start kube-controller-manager under it.
 func TestFiles(t *testing.T) {
-	modes := map[string]int64{}
-	for _, f := range filesOf("program", []byte("content")) {
-		modes[f.path] = f.mode
-		if f.path == certificates && !x509.NewCertPool().AppendCertsFromPEM(f.content) {
-			t.Error("no certificate authority can be read")
+	program := filepath.Join(t.TempDir(), "program")
+	for name, want := range map[string]map[string]int64{
+		"program": {"usr/local/bin/program": 0o755, "etc/ssl/certs/ca-certificates.crt": 0o644},
+		manager:   {"usr/local/bin/kube-controller-manager": 0o755, "etc/ssl/certs/ca-certificates.crt": 0o644, "go-runner": 0o755},
+	} {
+		if err := os.WriteFile(program, nil, 0o755); err != nil {
+			t.Fatal(err)
 		}
-	}
-	if diff := cmp.Diff(map[string]int64{"usr/local/bin/program": 0o755, "etc/ssl/certs/ca-certificates.crt": 0o644}, modes); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
+		if _, err := filesOf(manager, program); name == manager && (err == nil || !strings.Contains(err.Error(), "build k8s.io/component-base/logs/kube-log-runner")) {
+			t.Errorf("without the wrapper beside the program: %v", err)
+		}
+		if err := os.WriteFile(filepath.Join(filepath.Dir(program), wrapper), nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		files, err := filesOf(name, program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		modes := map[string]int64{}
+		for _, f := range files {
+			modes[f.path] = f.mode
+			if f.path == certificates && !x509.NewCertPool().AppendCertsFromPEM(f.content) {
+				t.Error("no certificate authority can be read")
+			}
+		}
+		if diff := cmp.Diff(want, modes); diff != "" {
+			t.Errorf("files of %s (-want +got):\n%s", name, diff)
+		}
+		if err := os.Remove(filepath.Join(filepath.Dir(program), wrapper)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -118,8 +118,8 @@ func TestMetricsAndDebugPages(t *testing.T) {
 		for controller, paths := range map[string]map[string]string{
 			alloc: {"served.IPAddressClaim": `"ipam.cluster.x-k8s.io/v1beta2"`, "state.pools.2.claims." + namespace + "/a": `"10.0.0.1"`,
 				"state.pools.0.pool": `"GlobalInClusterIPPool g"`, "state.pools.0.waiting": "2", "state.pools.2.pool": `"InClusterIPPool ` + namespace + `/p"`, "state.pools.2.outOfRange": "1"},
-			bind:  {"state.claims.0.name": `"bound"`, "state.claims.0.bound": "true", "state.claims.1.bound": "false", "state.claims.2.cluster": `"d"`},
-			gate:  {"state.clusterDeployments.0.name": `"d"`, "state.clusterDeployments.0.claim": `"no-server"`, "state.clusterDeployments.0.ready": "false"},
+			bind:  {"state.Bound": "1", "state.Waiting.InvalidClaim": "1", "state.IPAMs.0.Namespace": `"` + namespace + `"`},
+			gate:  {"state.Bound": "0", "state.Waiting.ClaimNotBound": "1"},
 			grids: {"state.Instances.i.Ready": "true", "state.Instances.missing.Ready": "false", "state.Addresses": "1", "state.Waiting." + namespace + "/y": `"PoolNotReady"`},
 		} {
 			text := c.page(t.Context(), "/debug/controllers/"+controller)

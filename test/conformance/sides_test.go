@@ -251,10 +251,11 @@ func difference(original, ours state) (lines []string) {
 	return lines
 }
 
-// incomparable: ours says in conditions of a claim what it waits for, and whether the original still counts the addresses of a pool in deletion
-// is chance.
+// incomparable: ours says in conditions of a claim what it waits for, and in annotations and a label what is to move with it; and whether the
+// original still counts the addresses of a pool in deletion is chance.
 func incomparable(key, path string, values map[string]string) bool {
 	return strings.HasPrefix(key, v1beta2.KindIPAddressClaim+" ") && path == "status.conditions" ||
+		strings.HasPrefix(path, "metadata.annotations.networking.x-k8s.io/") || path == "metadata.labels.clusterctl.cluster.x-k8s.io/move" ||
 		strings.Contains(key, "IPPool ") && strings.HasPrefix(path, "status.ipAddresses.") && values["metadata.deletionTimestamp"] != ""
 }
 

@@ -48,7 +48,9 @@ func TestTakeover(t *testing.T) {
 			c.kubectl(t, "apply", "-f", "../../manifests/crds", "-f", "../../manifests/rbac")
 			c.importImage(t, firstControlPlane, ourArchive)
 			c.swapManager(t, func(pod *corev1.Pod) {
-				pod.Spec.Containers[0].Image = ourImage
+				container := &pod.Spec.Containers[0]
+				container.Image = ourImage
+				container.Command = append([]string{"/go-runner", "--also-stdout", "--log-file=/dev/null"}, container.Command...) // as kOps starts it
 				setFlag(pod, "controllers", "*,bootstrapsigner,tokencleaner,multi-cidr-node-ipam-controller")
 			})
 			undisturbed(t)

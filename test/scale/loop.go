@@ -21,6 +21,8 @@ import (
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/contract"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/incluster"
 	nodeapi "github.com/multicidr/controller-manager/controllers/nodeipam/api"
 )
 
@@ -140,16 +142,22 @@ func allocateNext(ctx context.Context, client dynamic.Interface, claim *unstruct
 		}
 		return err
 	}
-	if err := patch(map[string]any{"metadata": map[string]any{"uid": claim.GetUID(), "finalizers": []string{v1beta2.FinalizerReleaseAddress}}}); err != nil {
-		return err
-	}
 	first := netip.MustParseAddr(firstAddress).As4()
 	address := netip.AddrFrom4([4]byte{first[0], first[1] + byte(number>>16), byte(number >> 8), byte(number)})
+	moves := map[string]string{
+		contract.AnnotationOwner: fmt.Sprintf("%s/%s/%s", claim.GetNamespace(), name, claim.GetUID()), incluster.AnnotationAddress: address.String(),
+	}
+	if err := patch(map[string]any{"metadata": map[string]any{
+		"uid": claim.GetUID(), "finalizers": []string{v1beta2.FinalizerReleaseAddress}, "annotations": moves, "labels": map[string]string{contract.LabelMove: ""},
+	}}); err != nil {
+		return err
+	}
 	o := object(ipAddress, v1beta2.KindIPAddress, name, map[string]any{
 		"claimRef": map[string]any{"name": name}, "poolRef": poolOfAll, "address": address.String(), "prefix": int64(12),
 	})
 	yes, no := true, false
 	o.SetFinalizers([]string{v1beta2.FinalizerProtectAddress})
+	o.SetAnnotations(moves)
 	o.SetOwnerReferences([]metav1.OwnerReference{
 		{APIVersion: claim.GetAPIVersion(), Kind: claim.GetKind(), Name: name, UID: claim.GetUID(), Controller: &yes, BlockOwnerDeletion: &yes},
 		{APIVersion: ipPools.GroupVersion().String(), Kind: v1alpha2.KindInClusterIPPool, Name: rangeName, UID: pool, Controller: &no, BlockOwnerDeletion: &yes},

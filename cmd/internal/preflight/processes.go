@@ -136,10 +136,14 @@ var ourTag = regexp.MustCompile(`:v[\d.]+-mc\d|/multicidr/`)
 // isOurs reports whether a kube-controller-manager is this project's.
 func (p process) isOurs() bool { return p.runsOurs() || ourTag.MatchString(p.Image) }
 
-// foreign is what starts a program, if the image of this project does not have it; else empty.
+// foreign is what starts a program, if the image of this project does not have it; else empty. As upstream's, that of
+// kube-controller-manager has /go-runner.
 func (p process) foreign() string {
-	if p.Wrapper != "" || slices.Contains([]string{"", p.Name, "/usr/local/bin/" + p.Name}, p.Path) {
+	if p.Wrapper != "" && (p.Wrapper != "/go-runner" || p.Name != manager) {
 		return p.Wrapper
+	}
+	if slices.Contains([]string{"", p.Name, "/usr/local/bin/" + p.Name}, p.Path) {
+		return ""
 	}
 	return p.Path
 }
@@ -147,7 +151,7 @@ func (p process) foreign() string {
 // checkStart reports a program that does not start in the image of this project.
 func checkStart(fs *findings, about, when string, p process) {
 	if p.foreign() != "" {
-		fs.add(problem, about, "%s%v is started by %s, which this project's image does not have: the container cannot be created, and nothing runs in it. The image has only /usr/local/bin/%s: let command begin with %s, and its flags follow",
+		fs.add(problem, about, "%s%v is started by %s, which this project's image does not have: the container cannot be created, and nothing runs in it. The image has /usr/local/bin/%s: let command begin with %s, and its flags follow",
 			when, p, p.foreign(), p.Name, p.Name)
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
@@ -20,48 +20,48 @@ import (
 
 // Condition types of a ClusterIPAMClaim, beside those of k0rdent. Each is there only while it is True.
 const (
-	// ConditionPoolWouldWiden: the pool has other addresses than the claim says, and waits for a confirmation.
-	ConditionPoolWouldWiden = "PoolWouldWiden"
-	// ConditionWarning: the claim works, and probably not as its author expects. Its reason has all reasons, its message all messages.
-	ConditionWarning = "Warning"
+	// conditionPoolWouldWiden: the pool has other addresses than the claim says, and waits for a confirmation.
+	conditionPoolWouldWiden = "PoolWouldWiden"
+	// conditionWarning: the claim works, and probably not as its author expects. Its reason has all reasons, its message all messages.
+	conditionWarning = "Warning"
 )
 
 // conditionTypes are the condition types that this package maintains. The last ones are those of earlier versions, which are removed.
 var conditionTypes = []string{
-	v1beta1.ConditionInvalidClaim, v1beta1.ConditionProviderError, ConditionPoolWouldWiden, ConditionWarning,
+	v1beta1.ConditionInvalidClaim, v1beta1.ConditionProviderError, conditionPoolWouldWiden, conditionWarning,
 	"BoundToCluster", "ClusterChanged", "InputIgnored", "PrefixMissing", "GatewayOutside", "OldPoolInUse",
 }
 
 // Reasons of conditions and events.
 const (
-	ReasonBound               = "Bound"
-	ReasonInvalidClaim        = "InvalidClaim"
-	ReasonClusterIPAMConflict = "ClusterIPAMConflict"
-	ReasonClusterIPAMDeleting = "ClusterIPAMDeleting"
-	ReasonPoolConflict        = "PoolConflict"
-	ReasonPoolDeleting        = "PoolDeleting"
+	reasonBound               = "Bound"
+	reasonInvalidClaim        = "InvalidClaim"
+	reasonClusterIPAMConflict = "ClusterIPAMConflict"
+	reasonClusterIPAMDeleting = "ClusterIPAMDeleting"
+	reasonPoolConflict        = "PoolConflict"
+	reasonPoolDeleting        = "PoolDeleting"
 	ReasonPoolNotReady        = "PoolNotReady"
-	ReasonPoolExhausted       = "PoolExhausted"
-	ReasonNoUsableAddress     = "NoUsableAddress"
-	ReasonInstanceUnknown     = "InstanceUnknown"
-	ReasonInstanceKept        = "InstanceKept"
-	ReasonNotInstalled        = "NotInstalled"
-	ReasonRefused             = "Refused"
+	reasonPoolExhausted       = "PoolExhausted"
+	reasonNoUsableAddress     = "NoUsableAddress"
+	reasonInstanceUnknown     = "InstanceUnknown"
+	reasonInstanceKept        = "InstanceKept"
+	reasonNotInstalled        = "NotInstalled"
+	reasonRefused             = "Refused"
 	// Of the condition Warning: spec.cluster is not what is recorded; the claim has fields that nobody uses; machines get the prefix length 0; the gateway is
 	// not in the subnet that machines configure; the provider was changed, and addresses of the earlier provider's pool are in use.
-	ReasonClusterChanged = "ClusterChanged"
-	ReasonInputIgnored   = "InputIgnored"
-	ReasonPrefixMissing  = "PrefixMissing"
-	ReasonGatewayOutside = "GatewayOutside"
-	ReasonOldPoolInUse   = "OldPoolInUse"
+	reasonClusterChanged = "ClusterChanged"
+	reasonInputIgnored   = "InputIgnored"
+	reasonPrefixMissing  = "PrefixMissing"
+	reasonGatewayOutside = "GatewayOutside"
+	reasonOldPoolInUse   = "OldPoolInUse"
 )
 
 // AnnotationCluster on a ClusterIPAM is the ClusterDeployment that the claim is bound to.
 const AnnotationCluster = "networking.x-k8s.io/cluster-deployment"
 
-// View is everything that a decision about one claim depends on. The objects have the name and namespace of the claim; nil for those that do
+// view is everything that a decision about one claim depends on. The objects have the name and namespace of the claim; nil for those that do
 // not exist.
-type View struct {
+type view struct {
 	Claim     *v1beta1.ClusterIPAMClaim
 	IPAM      *v1beta1.ClusterIPAM
 	InCluster *v1alpha2.InClusterIPPool
@@ -93,9 +93,9 @@ func Cluster(claim *v1beta1.ClusterIPAMClaim, ipam *v1beta1.ClusterIPAM) string 
 	return ipam.Annotations[AnnotationCluster]
 }
 
-// decision is what is known about a claim so far, while Decide goes through its steps.
+// decision is what is known about a claim so far, while decide goes through its steps.
 type decision struct {
-	View
+	view
 	network  *network // nil if the claim is invalid: then nothing is created or changed, and what exists stays
 	cluster  string   // the ClusterDeployment that the claim is bound to
 	missing  []Write
@@ -106,45 +106,38 @@ type decision struct {
 	owned, bound bool
 }
 
-func (d *decision) add(w *Write) {
-	if w != nil {
-		d.missing = append(d.missing, *w)
-	}
-}
-
 func (d *decision) find(kind, reason, message string, args ...any) {
 	d.findings = append(d.findings, Finding{Type: kind, Reason: reason, Message: fmt.Sprintf(message, args...)})
 }
 
-// Decide returns the writes that a claim needs, in order: a later one is only right once the earlier ones are carried out.
-func Decide(v View) []Write {
+// decide returns the writes that a claim needs, in order: a later one is only right once the earlier ones are carried out.
+func decide(v view) []Write {
 	if v.Claim.DeletionTimestamp != nil || contract.GoingAway(v.Claim) {
 		return nil // Garbage collection deletes what belongs to the claim.
 	}
-	d := decision{View: v, cluster: v.Claim.Spec.Cluster}
+	d := decision{view: v, cluster: v.Claim.Spec.Cluster}
 	if recorded := Cluster(v.Claim, v.IPAM); recorded != "" {
 		d.cluster = recorded // What is recorded first stays.
 	}
 	d.judge()
-	ipam := d.ipam()
-	d.add(ipam)
+	d.missing = d.ipam()
 	d.owned = Owned(v.IPAM, v.Claim) && d.problem == nil
 	if d.problem == nil && (d.network != nil || d.owned) {
-		d.bind(ipam == nil)
+		d.bind(len(d.missing) == 0)
 	}
 	d.tellProblem()
 	if d.owned && d.network != nil && v.Claim.Spec.ClusterIPAMRef == "" && v.Refused == "" {
-		d.add(&Write{Verb: Patch, Kind: runner.ClusterIPAMClaims, Object: v.Claim, Changes: map[string]any{"spec": map[string]any{"clusterIPAMRef": v.Claim.Name}}})
-		return d.missing // The event of this write brings the status.
+		want := v.Claim.DeepCopy()
+		want.Spec.ClusterIPAMRef = want.Name
+		return append(d.missing, Change(runner.ClusterIPAMClaims, v.Claim, want)...) // The event of this write brings the status.
 	}
-	d.add(d.claimStatus())
-	return d.missing
+	return append(d.missing, d.claimStatus()...)
 }
 
 // tellProblem adds the problem to the findings. A refusal of the API server comes first: it keeps the claim from everything else.
 func (d *decision) tellProblem() {
 	if d.Refused != "" {
-		d.problem = &Finding{Reason: ReasonRefused, Message: text.Cut("The API server refuses what this claim needs: "+d.Refused, text.MaxMessage)}
+		d.problem = &Finding{Reason: reasonRefused, Message: text.Cut("The API server refuses what this claim needs: "+d.Refused, text.MaxMessage)}
 	}
 	if d.problem != nil {
 		d.problem.Type = v1beta1.ConditionProviderError
@@ -163,13 +156,13 @@ func (d *decision) judge() {
 		if Owned(d.IPAM, d.Claim) {
 			kept = " Until then the pool stays as it is."
 		}
-		d.find(v1beta1.ConditionInvalidClaim, ReasonInvalidClaim, "%s.%s", text.Cut(err.Error(), text.MaxProblem), kept)
+		d.find(v1beta1.ConditionInvalidClaim, reasonInvalidClaim, "%s.%s", text.Cut(err.Error(), text.MaxProblem), kept)
 	}
 	if ignored := ignoredInput(spec); len(ignored) > 0 {
-		d.find(ConditionWarning, ReasonInputIgnored, "Nobody uses %s. Remove what is not used.", strings.Join(ignored, ", "))
+		d.find(conditionWarning, reasonInputIgnored, "Nobody uses %s. Remove what is not used.", strings.Join(ignored, ", "))
 	}
 	if d.cluster != spec.Cluster {
-		d.find(ConditionWarning, ReasonClusterChanged,
+		d.find(conditionWarning, reasonClusterChanged,
 			"The claim stays bound to the ClusterDeployment %s. Set spec.cluster to %s again. For another ClusterDeployment write another claim.", d.cluster, d.cluster)
 	}
 }
@@ -178,14 +171,14 @@ func (d *decision) judge() {
 func (d *decision) doubt() {
 	spec := &d.Claim.Spec
 	if d.network.prefix == 0 && len(spec.NodeNetwork.IPAddresses) > 0 {
-		d.find(ConditionWarning, ReasonPrefixMissing, "spec.nodeNetwork has ipAddresses and no prefix, so machines get the prefix length 0. Set prefix, for example to 24.")
+		d.find(conditionWarning, reasonPrefixMissing, "spec.nodeNetwork has ipAddresses and no prefix, so machines get the prefix length 0. Set prefix, for example to 24.")
 	}
 	if subnet, stray := d.network.strayGateway(); stray {
 		size := "prefix"
 		if spec.Provider == v1beta1.ProviderInfoblox {
 			size = "cidr"
 		}
-		d.find(ConditionWarning, ReasonGatewayOutside,
+		d.find(conditionWarning, reasonGatewayOutside,
 			"spec.nodeNetwork.gateway %s is not in %v, the subnet that machines configure. Correct gateway or %s, unless the machines have a route to this gateway.", d.network.gateway, subnet, size)
 	}
 }
@@ -223,25 +216,28 @@ func ignoredInput(spec *v1beta1.ClusterIPAMClaimSpec) (fields []string) {
 }
 
 // ipam returns the write that the ClusterIPAM of the claim needs, or finds why it cannot be used.
-func (d *decision) ipam() *Write {
+func (d *decision) ipam() []Write {
 	if d.IPAM != nil {
 		d.problem = d.ipamProblem()
 	}
-	switch {
-	case d.problem != nil || d.network == nil:
+	if d.problem != nil || d.network == nil {
 		return nil
-	case d.IPAM != nil:
-		return d.patchIPAM()
 	}
-	create := &v1beta1.ClusterIPAM{ObjectMeta: ofClaim(d.Claim, true), Spec: ipamSpec(d.Claim)}
-	if d.cluster != "" {
-		create.Annotations = map[string]string{AnnotationCluster: d.cluster}
+	want := &v1beta1.ClusterIPAM{ObjectMeta: ofClaim(d.Claim, true)}
+	if d.IPAM != nil {
+		want = d.IPAM.DeepCopy()
+		if !Owned(d.IPAM, d.Claim) {
+			want.OwnerReferences = append(want.OwnerReferences, ofClaim(d.Claim, true).OwnerReferences...)
+		}
 	}
-	return &Write{Verb: Create, Kind: runner.ClusterIPAMs, Object: create}
-}
-
-func ipamSpec(claim *v1beta1.ClusterIPAMClaim) v1beta1.ClusterIPAMSpec {
-	return v1beta1.ClusterIPAMSpec{Provider: claim.Spec.Provider, ClusterIPAMClaimRef: claim.Name}
+	if delete(want.Annotations, AnnotationCluster); d.cluster != "" {
+		metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationCluster, d.cluster)
+	}
+	want.Spec = v1beta1.ClusterIPAMSpec{Provider: d.Claim.Spec.Provider, ClusterIPAMClaimRef: d.Claim.Name}
+	if d.IPAM == nil {
+		return []Write{{Kind: runner.ClusterIPAMs, Want: want}}
+	}
+	return Change(runner.ClusterIPAMs, d.IPAM, want)
 }
 
 // ipamProblem returns why the ClusterIPAM that exists is not for this claim, or not for long; nil if the claim owns it or may take it over.
@@ -249,54 +245,29 @@ func (d *decision) ipamProblem() *Finding {
 	name, ipam, owned, ref := d.Claim.Name, d.IPAM, Owned(d.IPAM, d.Claim), d.IPAM.Spec.ClusterIPAMClaimRef
 	switch controller := metav1.GetControllerOfNoCopy(ipam); {
 	case !owned && controller != nil:
-		return &Finding{Reason: ReasonClusterIPAMConflict, Message: fmt.Sprintf(
+		return &Finding{Reason: reasonClusterIPAMConflict, Message: fmt.Sprintf(
 			"ClusterIPAM %s belongs to %s %s with the UID %s. If that is gone, the ClusterIPAM goes, too. Otherwise rename this claim.", name, controller.Kind, controller.Name, controller.UID)}
 	case !owned && ref != "" && ref != name:
-		return &Finding{Reason: ReasonClusterIPAMConflict, Message: fmt.Sprintf(
+		return &Finding{Reason: reasonClusterIPAMConflict, Message: fmt.Sprintf(
 			"ClusterIPAM %s is for the claim %s. Rename this claim, or delete the ClusterIPAM.", name, text.Cut(ref, text.MaxValue))}
 	case ipam.DeletionTimestamp != nil:
-		return &Finding{Reason: ReasonClusterIPAMDeleting, Message: fmt.Sprintf(
+		return &Finding{Reason: reasonClusterIPAMDeleting, Message: fmt.Sprintf(
 			"ClusterIPAM %s is being deleted and has finalizers: %s. It is created again when it is gone.", name, text.Listed(ipam.Finalizers))}
 	}
 	return nil
-}
-
-// patchIPAM returns the write that makes the ClusterIPAM what the claim says; nil if it is.
-func (d *decision) patchIPAM() *Write {
-	claim, ipam := d.Claim, d.IPAM
-	changes, metadata := map[string]any{}, map[string]any{}
-	if !Owned(ipam, claim) {
-		metadata["ownerReferences"] = append(slices.Clone(ipam.OwnerReferences), ofClaim(claim, true).OwnerReferences...)
-	}
-	if ipam.Annotations[AnnotationCluster] != d.cluster {
-		metadata["annotations"] = map[string]any{AnnotationCluster: OrNil(d.cluster)}
-	}
-	if len(metadata) > 0 {
-		changes["metadata"] = metadata
-	}
-	if want := ipamSpec(claim); ipam.Spec != want {
-		changes["spec"] = want
-	}
-	if len(changes) == 0 {
-		return nil
-	}
-	return &Write{Verb: PatchVersion, Kind: runner.ClusterIPAMs, Object: ipam, Changes: changes}
 }
 
 // bind adds what the pools and the status of the ClusterIPAM need. settled is whether the ClusterIPAM needs no other write: that one changes its
 // version, so its status has to wait, and its phase stays as it is.
 func (d *decision) bind(settled bool) {
 	p := d.pool()
-	d.add(p.write(d.Claim))
+	d.missing = append(d.missing, p.write()...)
 	d.problem = p.problem
-	if p.widens != nil {
-		d.findings = append(d.findings, *p.widens)
-	}
 	if !d.owned {
 		return
 	}
 	if settled {
-		d.add(d.ipamStatus(p))
+		d.missing = append(d.missing, d.ipamStatus(p)...)
 	}
 	d.bound = p.ready && (settled || d.IPAM.Status.Phase == v1beta1.PhaseBound)
 	if d.bound && d.network != nil { // Until then an earlier provider's pool is kept.
@@ -305,27 +276,27 @@ func (d *decision) bind(settled bool) {
 }
 
 // ipamStatus returns the write that the status of the ClusterIPAM needs.
-func (d *decision) ipamStatus(p *pool) *Write {
-	want := v1beta1.ClusterIPAMStatus{Phase: v1beta1.PhasePending, ProviderData: []v1beta1.ProviderData{p.providerData(d.Claim.Name)}}
+func (d *decision) ipamStatus(p *pool) []Write {
+	want := d.IPAM.DeepCopy()
+	want.Status = v1beta1.ClusterIPAMStatus{Phase: v1beta1.PhasePending, ProviderData: []v1beta1.ProviderData{p.providerData(d.Claim.Name)}}
 	if p.ready {
-		want.Phase = v1beta1.PhaseBound
+		want.Status.Phase = v1beta1.PhaseBound
 	}
-	if d.IPAM.Status.Phase == want.Phase && equality.Semantic.DeepEqual(d.IPAM.Status.ProviderData, want.ProviderData) {
-		return nil
-	}
-	return &Write{Verb: PatchStatus, Kind: runner.ClusterIPAMs, Object: d.IPAM, Changes: map[string]any{"phase": want.Phase, "providerData": want.ProviderData}}
+	return Change(runner.ClusterIPAMs, d.IPAM, want)
 }
 
 // claimStatus returns the write that the status of the claim needs.
-func (d *decision) claimStatus() *Write {
-	conditions, events, changed := with(d.Claim.Status.Conditions, d.findings, d.Now)
-	if !changed && d.bound == d.Claim.Status.Bound {
-		return nil
+func (d *decision) claimStatus() []Write {
+	want := d.Claim.DeepCopy()
+	want.Status.Bound = d.bound
+	events := tell(&want.Status.Conditions, d.findings, d.Now)
+	if d.Claim.Status.Bound { // An empty status would be left out, and with it that the claim is not bound any more.
+		want.Status.Conditions = append([]metav1.Condition{}, want.Status.Conditions...)
 	}
 	if d.bound && !d.Claim.Status.Bound {
-		events = append(events, Event{Normal: true, Reason: ReasonBound, Message: "The pool of this claim can give addresses."})
+		events = append(events, Event{Normal: true, Reason: reasonBound, Message: "The pool of this claim can give addresses."})
 	}
-	return &Write{Verb: PatchStatus, Kind: runner.ClusterIPAMClaims, Object: d.Claim, Changes: map[string]any{"bound": d.bound, "conditions": conditions}, Events: events}
+	return Change(runner.ClusterIPAMClaims, d.Claim, want, events...)
 }
 
 // Finding is something that a condition with status True tells the users of an object, and an event when it begins.
@@ -335,29 +306,28 @@ type Finding struct {
 	Quiet bool
 }
 
-// with returns the conditions of a claim in which those of this package say what was found, and the events of new findings. Findings of one type
-// share a condition. Conditions of other types stay.
-func with(conditions []metav1.Condition, findings []Finding, now metav1.Time) (all []metav1.Condition, events []Event, changed bool) {
-	all = slices.Clone(conditions)
+// tell has the conditions of a claim say what was found, and returns the events of new findings. Findings of one type share a condition. Conditions
+// of other types stay.
+func tell(conditions *[]metav1.Condition, findings []Finding, now metav1.Time) (events []Event) {
 	for _, kind := range conditionTypes {
 		var reasons, messages []string
-		before := meta.FindStatusCondition(conditions, kind)
+		before := ptr.Deref(meta.FindStatusCondition(*conditions, kind), metav1.Condition{})
 		for _, f := range findings {
 			if f.Type != kind {
 				continue
 			}
 			reasons, messages = append(reasons, f.Reason), append(messages, f.Message)
-			if isNew := before == nil || !strings.Contains(before.Message, f.Message); isNew && !f.Quiet {
+			if !f.Quiet && !strings.Contains(before.Message, f.Message) {
 				events = append(events, Event{Reason: f.Reason, Message: f.Message})
 			}
 		}
 		if len(reasons) == 0 {
-			changed = meta.RemoveStatusCondition(&all, kind) || changed
+			meta.RemoveStatusCondition(conditions, kind)
 			continue
 		}
-		changed = meta.SetStatusCondition(&all, metav1.Condition{
+		meta.SetStatusCondition(conditions, metav1.Condition{
 			Type: kind, Status: metav1.ConditionTrue, Reason: strings.Join(reasons, ","), Message: text.Cut(strings.Join(messages, " "), text.MaxCondition), LastTransitionTime: now,
-		}) || changed
+		})
 	}
-	return all, events, changed
+	return events
 }

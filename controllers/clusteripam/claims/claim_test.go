@@ -53,21 +53,21 @@ func TestNetworkOfAClaim(t *testing.T) {
 		"a range":                          {inCluster + `, "nodeNetwork": {"ipAddresses": ["10.0.0.1-10.0.0.5"]}`, `spec.nodeNetwork.ipAddresses has "10.0.0.1-10.0.0.5", which is not a single address`},
 		"a cidr in the list":               {inCluster + `, "nodeNetwork": {"ipAddresses": ["10.0.0.0/24"]}`, "is not a single address"},
 		"a zone":                           {inCluster + `, "nodeNetwork": {"ipAddresses": ["fe80::1%eth0"]}`, "is not a single address"},
-		"a mapped cidr":                    {inCluster + `, "nodeNetwork": {"cidr": "::ffff:10.0.0.0/120"}`, `spec.nodeNetwork.cidr "::ffff:10.0.0.0/120" has IPv4-mapped IPv6 addresses. Write the IPv4 network`},
-		"a mapped address":                 {inCluster + `, "nodeNetwork": {"ipAddresses": ["::ffff:10.0.0.5"], "prefix": 120}`, "Write the IPv4 address 10.0.0.5"},
-		"a mapped gateway":                 {inCluster + `, "nodeNetwork": {"cidr": "fd00::/64", "gateway": "::ffff:10.0.0.1"}`, "Write the IPv4 address 10.0.0.1"},
-		"a mapped network of Infoblox":     {infoblox + `, "nodeNetwork": {"cidr": "::ffff:10.0.0.0/120", "gateway": "::ffff:10.0.0.1"}`, "Write the IPv4 network"},
+		"a mapped cidr":                    {inCluster + `, "nodeNetwork": {"cidr": "::ffff:10.0.0.0/120"}`, `"::ffff:10.0.0.0/120" is an IPv4 address written as IPv6. Write it as IPv4, such as 10.0.0.0`},
+		"a mapped address":                 {inCluster + `, "nodeNetwork": {"ipAddresses": ["::ffff:10.0.0.5"], "prefix": 120}`, "such as 10.0.0.5"},
+		"a mapped gateway":                 {inCluster + `, "nodeNetwork": {"cidr": "fd00::/64", "gateway": "::ffff:10.0.0.1"}`, "write IPv4 as IPv4"},
+		"a mapped network of Infoblox":     {infoblox + `, "nodeNetwork": {"cidr": "::ffff:10.0.0.0/120", "gateway": "10.0.0.1"}`, "is an IPv4 address written as IPv6"},
 		"a mapped one that nobody uses":    {inCluster + `, "nodeNetwork": {"cidr": "10.0.0.0/24"}, "clusterNetwork": {"cidr": "::ffff:10.0.0.0/120"}`, `{"addresses":["10.0.0.0/24"],"prefix":24}`},
 		"a bad cidr beside a list":         {inCluster + `, "nodeNetwork": {"cidr": "x", "ipAddresses": ["10.0.0.5"]}`, "is not a CIDR"},
 		"a bad network that nobody uses":   {inCluster + `, "nodeNetwork": {"cidr": "10.0.0.0/24"}, "clusterNetwork": {"cidr": "x"}`, "spec.clusterNetwork.cidr"},
 		"another one":                      {inCluster + `, "nodeNetwork": {"cidr": "10.0.0.0/24"}, "externalNetwork": {"ipAddresses": ["x"]}`, "spec.externalNetwork.ipAddresses"},
 		"a negative prefix":                {inCluster + `, "nodeNetwork": {"cidr": "10.0.0.0/24", "prefix": -5}`, "prefix is -5"},
-		"a prefix beyond the family":       {inCluster + `, "nodeNetwork": {"cidr": "10.0.0.0/24", "prefix": 33}`, "from 1 to 32"},
-		"a cidr of several subnets":        {inCluster + `, "nodeNetwork": {"cidr": "10.0.0.0/23", "prefix": 24}`, "larger than one subnet"},
-		"a list of several subnets":        {inCluster + `, "nodeNetwork": {"ipAddresses": ["10.0.0.5", "10.0.1.5"], "prefix": 24}`, "10.0.1.5, which is not in 10.0.0.0/24"},
+		"a prefix beyond the family":       {inCluster + `, "nodeNetwork": {"cidr": "10.0.0.0/24", "prefix": 33}`, "from 0 to 32"},
+		"a cidr of several subnets":        {inCluster + `, "nodeNetwork": {"cidr": "10.0.0.0/23", "prefix": 24}`, "10.0.1.255 is not in 10.0.0.0/24"},
+		"a list of several subnets":        {inCluster + `, "nodeNetwork": {"ipAddresses": ["10.0.0.5", "10.0.1.5"], "prefix": 24}`, "10.0.1.5 is not in 10.0.0.0/24"},
 		"both families":                    {inCluster + `, "nodeNetwork": {"ipAddresses": ["10.0.0.5", "fd00::5"], "prefix": 24}`, "both IPv4 and IPv6"},
 		"no gateway":                       {inCluster + `, "nodeNetwork": {"cidr": "10.0.0.0/24", "gateway": "x"}`, `gateway "x" is not an address`},
-		"a gateway of another family":      {inCluster + `, "nodeNetwork": {"cidr": "10.0.0.0/24", "gateway": "fd00::1"}`, "another family"},
+		"a gateway of another family":      {inCluster + `, "nodeNetwork": {"cidr": "10.0.0.0/24", "gateway": "fd00::1"}`, "is not an IPv4 address"},
 		"Infoblox takes the cidr":          {infoblox + `, "nodeNetwork": {"cidr": "10.0.0.7/24", "gateway": "10.0.0.1", "ipAddresses": ["10.0.0.5"], "prefix": 16}`, `{"addresses":["10.0.0.7/24"],"prefix":24,"gateway":"10.0.0.1"}`},
 		"Infoblox without a gateway":       {infoblox + `, "nodeNetwork": {"cidr": "10.0.0.0/24"}`, "gateway is empty"},
 		"Infoblox without a cidr":          {infoblox + `, "nodeNetwork": {"ipAddresses": ["10.0.0.5"], "gateway": "10.0.0.1"}`, "Set its cidr"},
@@ -126,27 +126,27 @@ func TestInstanceOfAClaim(t *testing.T) {
 		return parsed[v1alpha1.InfobloxIPPool](t, `{"spec": {"instance": {"name": "`+instance+`"}, "subnets": []}, "status": {"conditions": [{"type": "Ready", "status": "`+ready+`", "reason": "", "message": "", "lastTransitionTime": null}]}}`)
 	}
 	for name, tc := range map[string]struct {
-		View
+		view
 		asked  string
 		want   string
 		reason string
 	}{
-		"the only one":                         {View: View{Instances: []string{"i"}}, want: "i"},
-		"none":                                 {reason: ReasonInstanceUnknown},
-		"several":                              {View: View{Instances: []string{"i", "j"}}, reason: ReasonInstanceUnknown},
-		"that of the flag":                     {View: View{Instances: []string{"i", "j"}, DefaultInstance: "j"}, want: "j"},
-		"that of the annotation":               {View: View{Instances: []string{"i"}, DefaultInstance: "j"}, asked: "k", want: "k"},
-		"that of the pool":                     {View: View{Instances: []string{"i", "j"}, DefaultInstance: "i", Infoblox: pool("j", "False")}, want: "j"},
-		"a pool that works does not move":      {View: View{Infoblox: pool("i", "True")}, asked: "j", want: "i", reason: ReasonInstanceKept},
-		"a pool that does not work can move":   {View: View{Infoblox: pool("i", "False")}, asked: "j", want: "j"},
-		"a pool that is where it is asked for": {View: View{Infoblox: pool("i", "True")}, asked: "i", want: "i"},
+		"the only one":                         {view: view{Instances: []string{"i"}}, want: "i"},
+		"none":                                 {reason: reasonInstanceUnknown},
+		"several":                              {view: view{Instances: []string{"i", "j"}}, reason: reasonInstanceUnknown},
+		"that of the flag":                     {view: view{Instances: []string{"i", "j"}, DefaultInstance: "j"}, want: "j"},
+		"that of the annotation":               {view: view{Instances: []string{"i"}, DefaultInstance: "j"}, asked: "k", want: "k"},
+		"that of the pool":                     {view: view{Instances: []string{"i", "j"}, DefaultInstance: "i", Infoblox: pool("j", "False")}, want: "j"},
+		"a pool that works does not move":      {view: view{Infoblox: pool("i", "True")}, asked: "j", want: "i", reason: reasonInstanceKept},
+		"a pool that does not work can move":   {view: view{Infoblox: pool("i", "False")}, asked: "j", want: "j"},
+		"a pool that is where it is asked for": {view: view{Infoblox: pool("i", "True")}, asked: "i", want: "i"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.Claim = claimOf(t, `{"provider": "ipam-infoblox"}`)
 			if tc.asked != "" {
 				tc.Claim.Annotations = map[string]string{v1beta1.AnnotationInfobloxInstance: tc.asked}
 			}
-			got, problem := (&decision{View: tc.View}).instance()
+			got, problem := (&decision{view: tc.view}).instance()
 			reason := ""
 			if problem != nil {
 				reason = problem.Reason
@@ -161,26 +161,39 @@ func TestInstanceOfAClaim(t *testing.T) {
 // written formats writes: the verb, the kind, and what is sent.
 func written(t *testing.T, all []Write) (lines []string) {
 	for _, w := range all {
-		sent := any(w.Changes)
-		if w.Verb == Create {
-			sent = w.Object
+		verb, sent := "patch", any(w.Want)
+		switch {
+		case w.Is == nil:
+			verb = "create"
+		case w.Want == nil:
+			verb = "delete"
+		case w.OfStatus():
+			verb, sent = "status", w.Changes()["status"]
+		default:
+			sent = w.Changes()
 		}
 		text, err := json.Marshal(sent)
 		if err != nil {
 			t.Fatal(err)
 		}
-		lines = append(lines, []string{"create", "patch", "patch", "status", "delete"}[w.Verb]+" "+w.Kind.Name+" "+string(text))
+		lines = append(lines, verb+" "+w.Kind.Name+" "+string(text))
 	}
 	return lines
 }
 
+// claimIn is the claim as a write makes it; nil if the write is about something else.
+func claimIn(w Write) *v1beta1.ClusterIPAMClaim {
+	claim, _ := w.Want.(*v1beta1.ClusterIPAMClaim)
+	return claim
+}
+
 // TestDecide shows the exact objects of one claim's way, as other programs read them.
 func TestDecide(t *testing.T) {
-	v := View{Now: metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))}
+	v := view{Now: metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))}
 	v.Claim = claimOf(t, `{"provider": "in-cluster", "cluster": "d", "nodeNetwork": {"cidr": "192.168.1.0/24", "gateway": "192.168.1.1", "prefix": 24}}`)
 	check := func(step string, want ...string) []Write {
 		t.Helper()
-		all := Decide(v)
+		all := decide(v)
 		got := slices.DeleteFunc(written(t, all), func(line string) bool { return strings.HasPrefix(line, "status ClusterIPAMClaim") })
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 			t.Fatalf("%s (-want +got):\n%s", step, diff)
@@ -190,21 +203,26 @@ func TestDecide(t *testing.T) {
 	all := check("a new claim",
 		`create ClusterIPAM {"metadata":{"name":"c","namespace":"t","annotations":{"networking.x-k8s.io/cluster-deployment":"d"},"ownerReferences":[{"apiVersion":"k0rdent.mirantis.com/v1beta1","kind":"ClusterIPAMClaim","name":"c","uid":"u","controller":true,"blockOwnerDeletion":true}]},"spec":{"provider":"in-cluster","clusterIPAMClaimRef":"c"}}`,
 		`create InClusterIPPool {"metadata":{"name":"c","namespace":"t","ownerReferences":[{"apiVersion":"k0rdent.mirantis.com/v1beta1","kind":"ClusterIPAMClaim","name":"c","uid":"u"}]},"spec":{"addresses":["192.168.1.0/24"],"prefix":24,"gateway":"192.168.1.1"}}`)
-	v.IPAM, v.InCluster = all[0].Object.(*v1beta1.ClusterIPAM), all[1].Object.(*v1alpha2.InClusterIPPool)
+	v.IPAM, v.InCluster = all[0].Want.(*v1beta1.ClusterIPAM), all[1].Want.(*v1alpha2.InClusterIPPool)
 	check("nobody fills the pool's status",
-		`status ClusterIPAM {"phase":"Pending","providerData":[{"name":"ipPool","config":{"apiGroup":"ipam.cluster.x-k8s.io","kind":"InClusterIPPool","name":"c"}}]}`,
+		`status ClusterIPAM {"phase":"Pending","providerData":[{"config":{"apiGroup":"ipam.cluster.x-k8s.io","kind":"InClusterIPPool","name":"c"},"name":"ipPool"}]}`,
 		`patch ClusterIPAMClaim {"spec":{"clusterIPAMRef":"c"}}`)
 	v.Claim.Spec.ClusterIPAMRef = "c"
 	v.InCluster.Status.IPAddresses = &v1alpha2.PoolUsage{Total: 253, Free: 253}
 	all = check("a pool with addresses",
-		`status ClusterIPAM {"phase":"Bound","providerData":[{"name":"ipPool","config":{"apiGroup":"ipam.cluster.x-k8s.io","kind":"InClusterIPPool","name":"c"},"ready":true}]}`)
-	if last := all[len(all)-1]; last.Changes["bound"] != true || len(last.Events) != 1 || last.Events[0].Reason != ReasonBound {
-		t.Errorf("the claim is not bound: %v %v", last.Changes, last.Events)
+		`status ClusterIPAM {"phase":"Bound","providerData":[{"config":{"apiGroup":"ipam.cluster.x-k8s.io","kind":"InClusterIPPool","name":"c"},"name":"ipPool","ready":true}]}`)
+	last := all[len(all)-1]
+	if !claimIn(last).Status.Bound || len(last.Events) != 1 || last.Events[0].Reason != reasonBound {
+		t.Errorf("the claim is not bound: %v %v", last.Changes(), last.Events)
 	}
-	v.Claim.Status = v1beta1.ClusterIPAMClaimStatus{Bound: true, Conditions: all[len(all)-1].Changes["conditions"].([]metav1.Condition)}
-	v.IPAM.Status = v1beta1.ClusterIPAMStatus{Phase: "Bound", ProviderData: all[0].Changes["providerData"].([]v1beta1.ProviderData)}
+	v.Claim, v.IPAM = claimIn(last), all[0].Want.(*v1beta1.ClusterIPAM)
+	without := v
+	without.IPAM = nil
+	if lines := written(t, decide(without)); !slices.Contains(lines, `status ClusterIPAMClaim {"bound":false}`) {
+		t.Errorf("without its ClusterIPAM: %q", lines)
+	}
 	v.InCluster.Spec.ExcludedAddresses = []string{"192.168.1.9"}
-	if all := Decide(v); len(all) > 0 {
+	if all := decide(v); len(all) > 0 {
 		t.Errorf("idle is idle, but: %q", written(t, all))
 	}
 	v.Claim.Spec.NodeNetwork = v1beta1.AddressSpace{CIDR: "192.168.0.0/23"}
@@ -216,7 +234,7 @@ func TestDecide(t *testing.T) {
 	v.Claim.Spec.NodeNetwork = v1beta1.AddressSpace{CIDR: "192.168.1.7/24", Gateway: "192.168.1.1"}
 	v.Claim.Spec.Provider, v.Instances = v1beta1.ProviderInfoblox, []string{"i"}
 	check("another provider: the earlier pool stays until the new one is ready",
-		`patch ClusterIPAM {"spec":{"provider":"ipam-infoblox","clusterIPAMClaimRef":"c"}}`,
+		`patch ClusterIPAM {"spec":{"provider":"ipam-infoblox"}}`,
 		`create InfobloxIPPool {"metadata":{"name":"c","namespace":"t","ownerReferences":[{"apiVersion":"k0rdent.mirantis.com/v1beta1","kind":"ClusterIPAMClaim","name":"c","uid":"u"}]},"spec":{"instance":{"name":"i"},"subnets":[{"cidr":"192.168.1.0/24","gateway":"192.168.1.1"}]}}`)
 }
 
@@ -241,17 +259,17 @@ func TestConditions(t *testing.T) {
 		"no such kind":            {claim: `{"provider": "in-cluster", ` + network + `}`, absent: []*runner.Kind{runner.InClusterIPPools}, want: "IPAMProviderConditionError NotInstalled"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := View{Claim: claimOf(t, tc.claim), NotInstalled: tc.absent}
+			v := view{Claim: claimOf(t, tc.claim), NotInstalled: tc.absent}
 			if tc.pool != nil {
-				all := Decide(v)
-				v.IPAM, v.InCluster = all[0].Object.(*v1beta1.ClusterIPAM), all[1].Object.(*v1alpha2.InClusterIPPool)
+				all := decide(v)
+				v.IPAM, v.InCluster = all[0].Want.(*v1beta1.ClusterIPAM), all[1].Want.(*v1alpha2.InClusterIPPool)
 				v.InCluster.Status.IPAddresses = tc.pool
 				v.Claim.Spec.ClusterIPAMRef = "c"
 			}
-			all := Decide(v)
+			all := decide(v)
 			var got []string
 			last := all[len(all)-1]
-			for _, c := range last.Changes["conditions"].([]metav1.Condition) {
+			for _, c := range claimIn(last).Status.Conditions {
 				got = append(got, c.Type+" "+c.Reason)
 			}
 			condition, reason, _ := strings.Cut(tc.want, " ")
@@ -277,16 +295,16 @@ func TestPoolOfSomebodyElse(t *testing.T) {
 		"belongs to an earlier claim": {`{"metadata": {"ownerReferences": [{"kind": "ClusterIPAMClaim", "name": "c", "uid": "before"}]}, "spec": {"addresses": ["10.0.0.0/24"], "prefix": 24}}`, conflict},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := View{Claim: claimOf(t, `{"provider": "in-cluster", "clusterIPAMRef": "c", "nodeNetwork": {"cidr": "10.0.0.0/24"}}`)}
-			v.IPAM = Decide(v)[0].Object.(*v1beta1.ClusterIPAM)
+			v := view{Claim: claimOf(t, `{"provider": "in-cluster", "clusterIPAMRef": "c", "nodeNetwork": {"cidr": "10.0.0.0/24"}}`)}
+			v.IPAM = decide(v)[0].Want.(*v1beta1.ClusterIPAM)
 			v.InCluster = parsed[v1alpha2.InClusterIPPool](t, tc.pool)
 			var got []string
-			for _, w := range Decide(v) {
+			for _, w := range decide(v) {
 				if w.Kind == runner.InClusterIPPools {
 					got = append(got, "patch "+w.Kind.Name)
 				}
-				if conditions, ok := w.Changes["conditions"].([]metav1.Condition); ok {
-					for _, c := range conditions {
+				if claim := claimIn(w); claim != nil {
+					for _, c := range claim.Status.Conditions {
 						got = append(got, c.Type+" "+c.Reason)
 					}
 				}
@@ -313,15 +331,15 @@ func TestClusterIPAMOfSomebodyElse(t *testing.T) {
 		"recorded for another": {`{"metadata": {"annotations": {"networking.x-k8s.io/cluster-deployment": "e"}, "ownerReferences": [{"kind": "", "name": "", "uid": "u", "controller": true}]}, "spec": {"provider": "in-cluster", "clusterIPAMClaimRef": "c"}}`, "create InClusterIPPool, "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := View{Claim: claimOf(t, `{"provider": "in-cluster", "cluster": "d", "nodeNetwork": {"cidr": "10.0.0.0/24"}}`), IPAM: parsed[v1beta1.ClusterIPAM](t, tc.ipam)}
-			all := Decide(v)
+			v := view{Claim: claimOf(t, `{"provider": "in-cluster", "cluster": "d", "nodeNetwork": {"cidr": "10.0.0.0/24"}}`), IPAM: parsed[v1beta1.ClusterIPAM](t, tc.ipam)}
+			all := decide(v)
 			verb, _, _ := strings.Cut(written(t, all)[0], " {")
-			if metadata, ok := all[0].Changes["metadata"].(map[string]any); ok && metadata["ownerReferences"] != nil {
+			if ipam, ok := all[0].Want.(*v1beta1.ClusterIPAM); ok && len(ipam.OwnerReferences) > len(v.IPAM.OwnerReferences) {
 				verb = "adopt ClusterIPAM"
 			}
 			reason := ""
-			if conditions, ok := all[len(all)-1].Changes["conditions"].([]metav1.Condition); ok && conditions[0].Reason != ReasonPoolNotReady {
-				reason = conditions[0].Reason
+			if claim := claimIn(all[len(all)-1]); len(claim.Status.Conditions) > 0 && claim.Status.Conditions[0].Reason != ReasonPoolNotReady {
+				reason = claim.Status.Conditions[0].Reason
 			}
 			if got := verb + ", " + reason; got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
@@ -351,20 +369,20 @@ func TestPoolWouldWiden(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := View{Claim: claimOf(t, tc.claim)}
+			v := view{Claim: claimOf(t, tc.claim)}
 			v.Claim.Annotations = map[string]string{v1beta1.AnnotationConfirmPool: tc.confirmed}
-			v.IPAM = Decide(v)[0].Object.(*v1beta1.ClusterIPAM)
+			v.IPAM = decide(v)[0].Want.(*v1beta1.ClusterIPAM)
 			v.InCluster = parsed[v1alpha2.InClusterIPPool](t, `{"metadata": {"name": "c", "ownerReferences": [{"kind": "ClusterIPAMClaim", "name": "c", "uid": "u"}]},
 				"spec": {"addresses": `+tc.pool+`}, "status": {"ipAddresses": {"total": 2, "used": 1, "free": 1, "outOfRange": 0}}}`)
 			writes, waits, bound := "", false, false
-			for _, w := range Decide(v) {
+			for _, w := range decide(v) {
 				if w.Kind == runner.InClusterIPPools {
-					text, _ := json.Marshal(w.Changes)
+					text, _ := json.Marshal(w.Changes())
 					writes = string(text)
 				}
-				if w.Kind == runner.ClusterIPAMClaims {
-					bound = w.Changes["bound"].(bool)
-					c := meta.FindStatusCondition(w.Changes["conditions"].([]metav1.Condition), ConditionPoolWouldWiden)
+				if claim := claimIn(w); claim != nil {
+					bound = claim.Status.Bound
+					c := meta.FindStatusCondition(claim.Status.Conditions, conditionPoolWouldWiden)
 					waits = c != nil && c.Status == metav1.ConditionTrue && strings.HasSuffix(c.Message, "set the annotation networking.x-k8s.io/confirm-pool of the claim to 10.0.0.0/24.")
 				}
 			}

@@ -4,12 +4,9 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
@@ -54,14 +51,17 @@ type logic struct {
 	infoblox  runner.Lister[*v1alpha1.InfobloxIPPool]
 	instances runner.Lister[*v1alpha1.InfobloxInstance]
 
-	// waiting is since when a claim has waited to be bound. Only observe uses it, which is not called concurrently.
-	waiting map[types.UID]time.Time
-	moved   Moved
+	moved Moved
 }
 
 func newLogic(t *runner.Term, defaultInstance string) *logic {
-	l := &logic{Term: t, defaultInstance: defaultInstance, waiting: map[types.UID]time.Time{}}
-	l.claims = runner.Read(t, runner.ClusterIPAMClaims, l.observe)
+	l := &logic{Term: t, defaultInstance: defaultInstance}
+	l.claims = runner.Read(t, runner.ClusterIPAMClaims, func(_, now *v1beta1.ClusterIPAMClaim) {
+		if now != nil {
+			l.Waits(now, !now.Status.Bound)
+			l.queue(now)
+		}
+	})
 	l.ipams = readChild[v1beta1.ClusterIPAM](l, runner.ClusterIPAMs)
 	l.inCluster = readChild[v1alpha2.InClusterIPPool](l, runner.InClusterIPPools)
 	l.infoblox = readChild[v1alpha1.InfobloxIPPool](l, runner.InfobloxIPPools)
@@ -88,31 +88,13 @@ func readChild[T any, P runner.Pointer[T]](l *logic, kind *runner.Kind) runner.L
 	})
 }
 
-// observe notes how long a claim waits, and queues it.
-func (l *logic) observe(before, now *v1beta1.ClusterIPAMClaim) {
-	if now == nil {
-		delete(l.waiting, before.UID)
-		l.moved.Forget(before)
-		return
-	}
-	since, waits := l.waiting[now.UID]
-	switch {
-	case now.Status.Bound && waits:
-		l.Took(time.Since(since))
-		delete(l.waiting, now.UID)
-	case !now.Status.Bound && !waits:
-		l.waiting[now.UID] = time.Now()
-	}
-	l.queue(now)
-}
-
 // Reconcile implements runner.Logic.
 func (l *logic) Reconcile(ctx context.Context, key runner.Key) error {
 	claim, ok := l.claims.Get(key.Namespace, key.Name)
 	if !ok || l.moved.From(claim) {
 		return nil
 	}
-	v := View{Claim: claim, DefaultInstance: l.defaultInstance, Now: metav1.Now()}
+	v := view{Claim: claim, DefaultInstance: l.defaultInstance, Now: metav1.Now()}
 	v.IPAM, _ = l.ipams.Get(key.Namespace, key.Name)
 	v.InCluster, _ = l.inCluster.Get(key.Namespace, key.Name)
 	v.Infoblox, _ = l.infoblox.Get(key.Namespace, key.Name)
@@ -129,28 +111,12 @@ func (l *logic) Reconcile(ctx context.Context, key runner.Key) error {
 	}
 	return Carry(ctx, l.Term, func(refused string) []Write {
 		v.Refused = refused
-		return Decide(v)
+		return decide(v)
 	})
 }
 
-// Show implements runner.Logic.
-func (l *logic) Show() any {
-	shown := []map[string]any{}
-	all := l.claims.List()
-	slices.SortFunc(all, func(a, b *v1beta1.ClusterIPAMClaim) int {
-		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
-	})
-	for _, claim := range all {
-		ipam, _ := l.ipams.Get(claim.Namespace, claim.Name)
-		problems := map[string]string{}
-		for _, c := range claim.Status.Conditions {
-			problems[c.Type] = c.Message
-		}
-		shown = append(shown, map[string]any{"namespace": claim.Namespace, "name": claim.Name, "provider": claim.Spec.Provider, "cluster": Cluster(claim, ipam),
-			"bound": claim.Status.Bound, "problems": problems})
-	}
-	return map[string]any{"claims": shown}
-}
+// Show implements runner.Logic. Everything else stands in the objects.
+func (l *logic) Show() any { return l.Figures() }
 
 // Figures implements runner.Logic.
 func (l *logic) Figures() runner.Figures {

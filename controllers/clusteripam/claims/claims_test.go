@@ -220,7 +220,7 @@ func TestEarlierConditions(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	slices.Sort(w.said)
-	if want := []string{ReasonBound, ReasonInputIgnored, ReasonPrefixMissing}; !slices.Equal(w.said, want) {
+	if want := []string{reasonBound, reasonInputIgnored, reasonPrefixMissing}; !slices.Equal(w.said, want) {
 		t.Errorf("events %q, want %q", w.said, want)
 	}
 }
@@ -230,7 +230,7 @@ func TestFigures(t *testing.T) {
 	w := newWorld(t, inCluster)
 	w.put(runner.ClusterIPAMClaims, &v1beta1.ClusterIPAMClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "t", Name: "wrong"}})
 	w.settle()
-	want := runner.Figures{Waiting: map[string]int{ReasonInvalidClaim: 1}, Bound: 1, IPAMs: []runner.IPAMFigures{{Namespace: "t", Name: "c", Bound: true}}}
+	want := runner.Figures{Waiting: map[string]int{reasonInvalidClaim: 1}, Bound: 1, IPAMs: []runner.IPAMFigures{{Namespace: "t", Name: "c", Bound: true}}}
 	if diff := cmp.Diff(want, w.logic.Figures()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

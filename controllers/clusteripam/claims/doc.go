@@ -5,7 +5,7 @@
 //	       ▲ bound             ▲ phase, providerData      │
 //	       └───────────────────┴──────────────────────────┘ the pool can give addresses
 //
-// Decide looks at everything and returns the writes that are missing. It makes no calls. It returns no writes if all is well, and would return the same
+// The function decide looks at everything and returns the writes that are missing. It makes no calls. It returns no writes if all is well, and would return the same
 // after a restart. It never returns two writes of one object, because the second one needs the version that the first one makes.
 //
 // Names are no proof of ownership: another program or user may have created an object with the name of the claim.

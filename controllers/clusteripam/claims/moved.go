@@ -10,8 +10,8 @@ import (
 	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
 )
 
-// Moved knows from which objects clusterctl takes away what belongs to them. It deletes an owner after what it owns, and what was made again in between would
-// stay behind, and allocate what machines of the other cluster use. The zero value knows none. Safe for concurrent use.
+// Moved knows from which objects clusterctl takes away what belongs to them. It deletes an owner after what it owns, and a pool that was made again in between
+// would give waiting machines the addresses that machines of the other cluster use. The zero value knows none. Safe for concurrent use.
 type Moved struct{ owners sync.Map }
 
 // See notes a change of an object for its owners: that clusterctl is about to delete it, or that somebody has taken back its mark. before is nil for a new object, now for
@@ -32,6 +32,3 @@ func (m *Moved) From(owner metav1.Object) bool {
 	_, ok := m.owners.Load(owner.GetUID())
 	return ok
 }
-
-// Forget notes that an owner is gone.
-func (m *Moved) Forget(owner metav1.Object) { m.owners.Delete(owner.GetUID()) }

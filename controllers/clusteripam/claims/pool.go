@@ -3,12 +3,10 @@ package claims
 import (
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -19,21 +17,15 @@ import (
 	"github.com/multicidr/controller-manager/controllers/text"
 )
 
-// pool is what Decide needs to know about the pool of a claim, of either kind.
+// pool is what decide needs to know about the pool of a claim, of either kind.
 type pool struct {
-	kind   *runner.Kind
-	object metav1.Object // nil: there is none
-	// create is the object to create if there is none; nil if the claim does not say enough.
-	create metav1.Object
-	// changes are the fields of the spec that differ from what the claim says.
-	changes map[string]any
-	// adopt is whether the pool is to get the claim as an owner.
-	adopt bool
+	kind *runner.Kind
+	is   metav1.Object // nil: there is none
+	// want is the pool as it should be; nil if the claim does not say enough, or must not change it.
+	want metav1.Object
 	// ready is whether the pool can give addresses, or could if some were released; problem is why not, and what to do.
 	ready   bool
 	problem *Finding
-	// widens is why the changes wait for a confirmation.
-	widens *Finding
 }
 
 // pool is the pool of the claim, of the kind of its provider, or for an invalid claim of the provider that it had when it was valid.
@@ -48,7 +40,7 @@ func (d *decision) pool() *pool {
 	}
 	switch {
 	case slices.Contains(d.NotInstalled, p.kind):
-		p.problem = &Finding{Reason: ReasonNotInstalled, Message: "The API server has no kind " + p.kind.Name + ". Install its CustomResourceDefinition."}
+		p.problem = &Finding{Reason: reasonNotInstalled, Message: "The API server has no kind " + p.kind.Name + ". Install its CustomResourceDefinition."}
 		return p
 	case provider == v1beta1.ProviderInfoblox:
 		d.infobloxPool(p)
@@ -61,21 +53,18 @@ func (d *decision) pool() *pool {
 
 // inClusterPool compares the InClusterIPPool of the claim with its network.
 func (d *decision) inClusterPool(p *pool) {
-	var want v1alpha2.InClusterIPPoolSpec
 	if n := d.network; n != nil {
-		want = v1alpha2.InClusterIPPoolSpec{Addresses: n.addresses, Prefix: n.prefix, Gateway: n.gateway}
-		p.create = &v1alpha2.InClusterIPPool{ObjectMeta: ofClaim(d.Claim, false), Spec: want}
+		want := &v1alpha2.InClusterIPPool{ObjectMeta: ofClaim(d.Claim, false)}
+		if d.InCluster != nil {
+			want = d.InCluster.DeepCopy()
+		}
+		want.Spec.Addresses, want.Spec.Prefix, want.Spec.Gateway = n.addresses, n.prefix, n.gateway
+		p.want = want
 	}
 	if d.InCluster == nil {
 		return
 	}
-	p.object = d.InCluster
-	if p.create != nil {
-		fields := func(s *v1alpha2.InClusterIPPoolSpec) map[string]any {
-			return map[string]any{"addresses": s.Addresses, "prefix": s.Prefix, "gateway": OrNil(s.Gateway)}
-		}
-		p.changes = differing(fields(&d.InCluster.Spec), fields(&want))
-	}
+	p.is = d.InCluster
 	usage := d.InCluster.Status.IPAddresses
 	p.ready = usage != nil && usage.Total > 0
 	switch {
@@ -83,10 +72,10 @@ func (d *decision) inClusterPool(p *pool) {
 		p.problem = &Finding{Reason: ReasonPoolNotReady, Quiet: true,
 			Message: "No IPAM provider has filled the status of the InClusterIPPool. If this lasts, turn on in-cluster-ip-pool-controller or install a provider."}
 	case usage.Total <= 0:
-		p.problem = &Finding{Reason: ReasonNoUsableAddress,
+		p.problem = &Finding{Reason: reasonNoUsableAddress,
 			Message: "The network has no address to allocate: the first address, the last one and the gateway are reserved. Make spec.nodeNetwork larger."}
 	case usage.Free <= 0:
-		p.problem = &Finding{Reason: ReasonPoolExhausted,
+		p.problem = &Finding{Reason: reasonPoolExhausted,
 			Message: fmt.Sprintf("The InClusterIPPool is full: all of its %d addresses are in use. Make spec.nodeNetwork larger, or delete machines.", usage.Total)}
 	}
 }
@@ -95,21 +84,18 @@ func (d *decision) inClusterPool(p *pool) {
 func (d *decision) infobloxPool(p *pool) {
 	var instance string
 	instance, p.problem = d.instance()
-	var want v1alpha1.InfobloxIPPoolSpec
 	if n := d.network; n != nil && instance != "" {
-		want = v1alpha1.InfobloxIPPoolSpec{InstanceRef: v1alpha1.InstanceReference{Name: instance}, Subnets: []v1alpha1.Subnet{{CIDR: n.cidr.String(), Gateway: n.gateway}}}
-		p.create = &v1alpha1.InfobloxIPPool{ObjectMeta: ofClaim(d.Claim, false), Spec: want}
+		want := &v1alpha1.InfobloxIPPool{ObjectMeta: ofClaim(d.Claim, false)}
+		if d.Infoblox != nil {
+			want = d.Infoblox.DeepCopy()
+		}
+		want.Spec.InstanceRef, want.Spec.Subnets = v1alpha1.InstanceReference{Name: instance}, []v1alpha1.Subnet{{CIDR: n.cidr.String(), Gateway: n.gateway}}
+		p.want = want
 	}
 	if d.Infoblox == nil {
 		return
 	}
-	p.object = d.Infoblox
-	if p.create != nil {
-		fields := func(s *v1alpha1.InfobloxIPPoolSpec) map[string]any {
-			return map[string]any{"instance": s.InstanceRef, "subnets": s.Subnets}
-		}
-		p.changes = differing(fields(&d.Infoblox.Spec), fields(&want))
-	}
+	p.is = d.Infoblox
 	ready := meta.FindStatusCondition(d.Infoblox.Status.Conditions, v1alpha1.ConditionReady)
 	p.ready = ready != nil && ready.Status == metav1.ConditionTrue
 	switch {
@@ -132,7 +118,7 @@ func (d *decision) instance() (name string, problem *Finding) {
 		case asked == "" || asked == now:
 			return now, nil
 		case meta.IsStatusConditionTrue(d.Infoblox.Status.Conditions, v1alpha1.ConditionReady):
-			return now, &Finding{Reason: ReasonInstanceKept, Message: fmt.Sprintf(
+			return now, &Finding{Reason: reasonInstanceKept, Message: fmt.Sprintf(
 				"The InfobloxIPPool stays with the InfobloxInstance %s, where its addresses are. To use %s, delete the InfobloxIPPool, or remove the annotation %s.",
 				now, text.Cut(asked, text.MaxValue), v1beta1.AnnotationInfobloxInstance)}
 		}
@@ -145,33 +131,34 @@ func (d *decision) instance() (name string, problem *Finding) {
 	case len(d.Instances) == 1:
 		return d.Instances[0], nil
 	case len(d.Instances) == 0:
-		return "", &Finding{Reason: ReasonInstanceUnknown, Message: "There is no InfobloxInstance. Create one."}
+		return "", &Finding{Reason: reasonInstanceUnknown, Message: "There is no InfobloxInstance. Create one."}
 	}
-	return "", &Finding{Reason: ReasonInstanceUnknown, Message: fmt.Sprintf("There are several InfobloxInstances (%s). Set the annotation %s of the claim to one of them.",
+	return "", &Finding{Reason: reasonInstanceUnknown, Message: fmt.Sprintf("There are several InfobloxInstances (%s). Set the annotation %s of the claim to one of them.",
 		text.Listed(d.Instances), v1beta1.AnnotationInfobloxInstance)}
 }
 
 // judgePool adds what the kinds have in common: whether the claim may use the pool, and may change it.
 func (d *decision) judgePool(p *pool) {
 	unusable := func(reason, message string) {
-		p.ready, p.create, p.changes, p.problem = false, nil, nil, &Finding{Reason: reason, Message: p.kind.Name + " " + d.Claim.Name + " " + message}
+		p.ready, p.want, p.problem = false, nil, &Finding{Reason: reason, Message: p.kind.Name + " " + d.Claim.Name + " " + message}
 	}
-	if p.object == nil {
+	if p.is == nil {
 		if p.problem == nil {
 			p.problem = &Finding{Reason: ReasonPoolNotReady, Message: "The " + p.kind.Name + " does not exist yet.", Quiet: true}
 		}
 		return
 	}
-	switch owner, earlier := OwnerOf(p.object, d.Claim, v1beta1.KindClusterIPAMClaim); {
+	switch owner, earlier := OwnerOf(p.is, d.Claim, v1beta1.KindClusterIPAMClaim); {
 	case !owner && earlier:
-		unusable(ReasonPoolConflict, "belongs to an earlier claim of this name and stays until nothing uses it. Delete the IPAddressClaims that use it, or rename this claim.")
-	case !owner && (p.create == nil || len(p.changes) > 0):
-		unusable(ReasonPoolConflict, "does not belong to this claim, and its spec says something else. Rename the claim, write the same into the claim, or delete the pool.")
-	case p.object.GetDeletionTimestamp() != nil:
-		unusable(ReasonPoolDeleting, "is being deleted and stays while IPAddresses of it exist. It is created again when it is gone.")
-	case !owner:
-		p.adopt, p.ready = true, false
-	case p.kind == runner.InClusterIPPools && p.changes["addresses"] != nil:
+		unusable(reasonPoolConflict, "belongs to an earlier claim of this name and stays until nothing uses it. Delete the IPAddressClaims that use it, or rename this claim.")
+	case !owner && (p.want == nil || len(p.write()) > 0):
+		unusable(reasonPoolConflict, "does not belong to this claim, and its spec says something else. Rename the claim, write the same into the claim, or delete the pool.")
+	case p.is.GetDeletionTimestamp() != nil:
+		unusable(reasonPoolDeleting, "is being deleted and stays while IPAddresses of it exist. It is created again when it is gone.")
+	case !owner: // It is adopted.
+		p.want.SetOwnerReferences(append(p.want.GetOwnerReferences(), ofClaim(d.Claim, false).OwnerReferences...))
+		p.ready = false
+	case p.kind == runner.InClusterIPPools && p.want != nil:
 		d.holdBack(p)
 	}
 }
@@ -179,28 +166,25 @@ func (d *decision) judgePool(p *pool) {
 // holdBack leaves a pool as it is until somebody confirms the change, if it has the addresses of spec.clusterNetwork: k0rdent's manager reads them up to
 // v1.8, and the addresses of spec.nodeNetwork may belong to somebody else.
 func (d *decision) holdBack(p *pool) {
-	wanted := strings.Join(d.network.addresses, ",")
-	if !slices.Equal(d.InCluster.Spec.Addresses, d.Claim.Spec.ClusterNetwork.IPAddresses) || d.Claim.Annotations[v1beta1.AnnotationConfirmPool] == wanted {
+	has, wanted := d.InCluster.Spec.Addresses, strings.Join(d.network.addresses, ",")
+	if slices.Equal(has, d.network.addresses) || !slices.Equal(has, d.Claim.Spec.ClusterNetwork.IPAddresses) || d.Claim.Annotations[v1beta1.AnnotationConfirmPool] == wanted {
 		return
 	}
-	p.changes = nil
-	p.widens = &Finding{Type: ConditionPoolWouldWiden, Reason: ConditionPoolWouldWiden, Message: fmt.Sprintf(
+	p.want = nil
+	d.find(conditionPoolWouldWiden, conditionPoolWouldWiden,
 		"InClusterIPPool %s has the addresses of spec.clusterNetwork, and spec.nodeNetwork says others. The pool stays as it is. To keep its addresses, write them into "+
-			"spec.nodeNetwork.ipAddresses. To change the pool, set the annotation %s of the claim to %s.", d.Claim.Name, v1beta1.AnnotationConfirmPool, wanted)}
+			"spec.nodeNetwork.ipAddresses. To change the pool, set the annotation %s of the claim to %s.", d.Claim.Name, v1beta1.AnnotationConfirmPool, wanted)
 }
 
-// write returns the write that the pool needs.
-func (p *pool) write(claim *v1beta1.ClusterIPAMClaim) *Write {
+// write returns the write that the pool needs. What others have added to its spec stays.
+func (p *pool) write() []Write {
 	switch {
-	case p.object == nil && p.create != nil:
-		return &Write{Verb: Create, Kind: p.kind, Object: p.create}
-	case p.adopt:
-		owners := append(slices.Clone(p.object.GetOwnerReferences()), ofClaim(claim, false).OwnerReferences...)
-		return &Write{Verb: PatchVersion, Kind: p.kind, Object: p.object, Changes: map[string]any{"metadata": map[string]any{"ownerReferences": owners}}}
-	case len(p.changes) > 0:
-		return &Write{Verb: Patch, Kind: p.kind, Object: p.object, Changes: map[string]any{"spec": p.changes}}
+	case p.want == nil:
+		return nil
+	case p.is == nil:
+		return []Write{{Kind: p.kind, Want: p.want}}
 	}
-	return nil
+	return Change(p.kind, p.is, p.want)
 }
 
 // releaseOther deletes the pool of the provider that the claim had before, once no address of it is in use. An InfobloxIPPool does not say how many
@@ -219,10 +203,10 @@ func (d *decision) releaseOther() {
 	switch owner, _ := OwnerOf(other, d.Claim, v1beta1.KindClusterIPAMClaim); {
 	case !owner:
 	case used || other.GetDeletionTimestamp() != nil:
-		d.find(ConditionWarning, ReasonOldPoolInUse, "The provider was changed. %s %s of the earlier provider is deleted when none of its addresses is in use. "+
+		d.find(conditionWarning, reasonOldPoolInUse, "The provider was changed. %s %s of the earlier provider is deleted when none of its addresses is in use. "+
 			"New machines get addresses from the new pool. Replace the old machines.", kind, d.Claim.Name)
 	default:
-		d.add(&Write{Verb: Delete, Kind: kind, Object: other})
+		d.missing = append(d.missing, Write{Kind: kind, Is: other})
 	}
 }
 
@@ -252,23 +236,4 @@ func (p *pool) providerData(name string) v1beta1.ProviderData {
 		panic(err) // Strings can be encoded.
 	}
 	return v1beta1.ProviderData{Name: v1beta1.ProviderDataIPPool, Ready: p.ready, Config: &apiextensionsv1.JSON{Raw: config}}
-}
-
-// differing returns the fields that are not as they should be.
-func differing(is, want map[string]any) map[string]any {
-	changes := map[string]any{}
-	for field, value := range want {
-		if !equality.Semantic.DeepEqual(is[field], value) {
-			changes[field] = value
-		}
-	}
-	return changes
-}
-
-// OrNil returns nil for an empty value: a merge patch removes the field.
-func OrNil(value any) any {
-	if v := reflect.ValueOf(value); v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0 {
-		return nil
-	}
-	return value
 }

@@ -3,8 +3,6 @@ package gate
 import (
 	"cmp"
 	"context"
-	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,18 +43,26 @@ type logic struct {
 	claims      runner.Lister[*v1beta1.ClusterIPAMClaim]
 	ipams       runner.Lister[*v1beta1.ClusterIPAM]
 
-	// waiting is since when a ClusterDeployment has waited for its addresses. Only observe uses it, which is not called concurrently.
-	waiting map[types.UID]time.Time
-	moved   claims.Moved
-
-	mu sync.Mutex
-	// users are the ClusterDeployments of each claim. Guarded by mu.
-	users map[types.NamespacedName]map[runner.Key]bool
+	// users returns the ClusterDeployments that have the claim of a name.
+	users func(claim types.NamespacedName) []*v1beta1.ClusterDeployment
+	moved claims.Moved
 }
 
 func newLogic(t *runner.Term) *logic {
-	l := &logic{Term: t, waiting: map[types.UID]time.Time{}, users: map[types.NamespacedName]map[runner.Key]bool{}}
-	l.deployments = runner.Read(t, runner.ClusterDeployments, l.observe)
+	l := &logic{Term: t}
+	l.deployments = runner.Read(t, runner.ClusterDeployments, func(_, now *v1beta1.ClusterDeployment) {
+		if now == nil {
+			return
+		}
+		if name, _ := claimName(now); name != "" {
+			l.Waits(now, !meta.IsStatusConditionTrue(now.Status.Conditions, v1beta1.ConditionIPAMReady))
+		}
+		l.queue(now)
+	})
+	l.users = l.deployments.Index(func(d *v1beta1.ClusterDeployment) types.NamespacedName {
+		name, _ := claimName(d)
+		return types.NamespacedName{Namespace: d.Namespace, Name: name}
+	})
 	l.claims = runner.Read(t, runner.ClusterIPAMClaims, func(before, now *v1beta1.ClusterIPAMClaim) {
 		claims.See(&l.moved, before, now)
 		l.wake(cmp.Or(now, before))
@@ -65,53 +71,15 @@ func newLogic(t *runner.Term) *logic {
 	return l
 }
 
+func (l *logic) queue(d *v1beta1.ClusterDeployment) {
+	l.Queue.Add(runner.KeyOf(runner.ClusterDeployments, d))
+}
+
 // wake queues the ClusterDeployments of the claim that has the name of an object.
 func (l *logic) wake(object metav1.Object) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for user := range l.users[types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}] {
-		l.Queue.Add(user)
+	for _, d := range l.users(types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}) {
+		l.queue(d)
 	}
-}
-
-// observe notes which claim a ClusterDeployment has, and how long it waits, and queues it.
-func (l *logic) observe(before, now *v1beta1.ClusterDeployment) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if before != nil {
-		claim, key := l.keys(before)
-		delete(l.users[claim], key)
-		if len(l.users[claim]) == 0 {
-			delete(l.users, claim)
-		}
-	}
-	if now == nil {
-		delete(l.waiting, before.UID)
-		l.moved.Forget(before)
-		return
-	}
-	claim, key := l.keys(now)
-	if l.users[claim] == nil {
-		l.users[claim] = map[runner.Key]bool{}
-	}
-	l.users[claim][key] = true
-	since, waits := l.waiting[now.UID]
-	switch ready := meta.IsStatusConditionTrue(now.Status.Conditions, v1beta1.ConditionIPAMReady); {
-	case ready && waits:
-		l.Took(time.Since(since))
-		delete(l.waiting, now.UID)
-	case claim.Name == "":
-		delete(l.waiting, now.UID)
-	case !ready && !waits:
-		l.waiting[now.UID] = time.Now()
-	}
-	l.Queue.Add(key)
-}
-
-// keys are the name of the claim of a ClusterDeployment, and its own key.
-func (l *logic) keys(d *v1beta1.ClusterDeployment) (claim types.NamespacedName, key runner.Key) {
-	name, _ := ClaimName(d)
-	return types.NamespacedName{Namespace: d.Namespace, Name: name}, runner.KeyOf(runner.ClusterDeployments, d)
 }
 
 // Reconcile implements runner.Logic.
@@ -120,46 +88,33 @@ func (l *logic) Reconcile(ctx context.Context, key runner.Key) error {
 	if !ok || l.moved.From(d) {
 		return nil
 	}
-	v := View{Deployment: d, Now: metav1.Now()}
-	name, _ := ClaimName(d)
+	v := view{Deployment: d, Now: metav1.Now()}
+	name, _ := claimName(d)
 	v.Claim, _ = l.claims.Get(key.Namespace, name)
 	v.IPAM, _ = l.ipams.Get(key.Namespace, name)
 	return claims.Carry(ctx, l.Term, func(refused string) []claims.Write {
 		v.Refused = refused
-		return Decide(v)
+		return decide(v)
 	})
 }
 
-// Show implements runner.Logic.
-func (l *logic) Show() any {
-	shown := []map[string]any{}
-	for d, c := range l.all() {
-		claim, _ := ClaimName(d)
-		shown = append(shown, map[string]any{"namespace": d.Namespace, "name": d.Name, "claim": claim, "ready": c.Status == metav1.ConditionTrue, "message": c.Message})
-	}
-	return map[string]any{"clusterDeployments": shown}
-}
+// Show implements runner.Logic. Everything else stands in the objects.
+func (l *logic) Show() any { return l.Figures() }
 
 // Figures implements runner.Logic.
 func (l *logic) Figures() runner.Figures {
 	f := runner.Figures{Waiting: map[string]int{}}
-	for _, c := range l.all() {
-		if c.Status == metav1.ConditionTrue {
+	for _, d := range l.deployments.List() {
+		if claim, _ := claimName(d); claim == "" {
+			continue
+		}
+		if c := meta.FindStatusCondition(d.Status.Conditions, v1beta1.ConditionIPAMReady); c == nil {
+			f.Waiting[reasonClaimNotBound]++
+		} else if c.Status == metav1.ConditionTrue {
 			f.Bound++
 		} else {
 			f.Waiting[c.Reason]++
 		}
 	}
 	return f
-}
-
-// all are the ClusterDeployments that have a claim, and their conditions.
-func (l *logic) all() map[*v1beta1.ClusterDeployment]*metav1.Condition {
-	all := map[*v1beta1.ClusterDeployment]*metav1.Condition{}
-	for _, d := range l.deployments.List() {
-		if claim, _ := ClaimName(d); claim != "" {
-			all[d] = cmp.Or(meta.FindStatusCondition(d.Status.Conditions, v1beta1.ConditionIPAMReady), &metav1.Condition{Reason: ReasonClaimNotBound})
-		}
-	}
-	return all
 }

@@ -35,8 +35,8 @@ const (
 )
 
 // viewOf is a ClusterDeployment that refers to a bound claim.
-func viewOf(t *testing.T, config string) View {
-	return View{
+func viewOf(t *testing.T, config string) view {
+	return view{
 		Deployment: parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d"}, "spec": {"ipamClaim": {"ref": "c"}, "config": `+config+`}}`),
 		Claim:      parsed[v1beta1.ClusterIPAMClaim](t, boundClaim), IPAM: parsed[v1beta1.ClusterIPAM](t, boundIPAM),
 	}
@@ -57,28 +57,28 @@ func TestConfig(t *testing.T) {
 		"nothing":                            {"null", `{"ipPool":` + entry + `,"ipamEnabled":true}`},
 		"other values":                       {`{"workers": 3}`, `{"ipPool":` + entry + `,"ipamEnabled":true}`},
 		"turned off before there was a pool": {`{"ipamEnabled": false}`, `{"ipPool":` + entry + `,"ipamEnabled":true}`},
-		"complete":                           {`{"ipamEnabled": true, "ipPool": ` + entry + `}`, ReasonReady},
-		"complete, and more":                 {`{"ipamEnabled": true, "ipPool": ` + more + `}`, ReasonReady},
+		"complete":                           {`{"ipamEnabled": true, "ipPool": ` + entry + `}`, reasonReady},
+		"complete, and more":                 {`{"ipamEnabled": true, "ipPool": ` + more + `}`, reasonReady},
 		"the pool alone":                     {`{"ipPool": ` + entry + `}`, `{"ipamEnabled":true}`},
-		"turned off by a user":               {`{"ipamEnabled": false, "ipPool": ` + entry + `}`, ReasonDisabled},
-		"an entry of a user":                 {`{"ipamEnabled": true, "ipPool": ` + theirs + `}`, ReasonConfigInvalid},
-		"an entry of a user that is not on":  {`{"ipPool": ` + theirs + `}`, ReasonConfigInvalid},
-		"the pool of another claim":          {`{"ipamEnabled": true, "ipPool": ` + another + `}`, ReasonConfigInvalid},
-		"text":                               {`{"ipamEnabled": true, "ipPool": "c"}`, ReasonConfigInvalid},
-		"the pool of an earlier provider":    {`{"ipamEnabled": true, "ipPool": ` + earlier + `}`, `{"ipPool":` + entry + `}`},
-		"no object":                          {`"text"`, ReasonConfigInvalid},
-		"an array where text is":             {`{"ipamEnabled": [true], "ipPool": ["c"]}`, ReasonDisabled},
+		"turned off by a user":               {`{"ipamEnabled": false, "ipPool": ` + entry + `}`, reasonDisabled},
+		"an entry of a user":                 {`{"ipamEnabled": true, "ipPool": ` + theirs + `}`, reasonConfigInvalid},
+		"an entry of a user that is not on":  {`{"ipPool": ` + theirs + `}`, reasonConfigInvalid},
+		"the pool of another claim":          {`{"ipamEnabled": true, "ipPool": ` + another + `}`, reasonConfigInvalid},
+		"text":                               {`{"ipamEnabled": true, "ipPool": "c"}`, reasonConfigInvalid},
+		"the pool of an earlier provider":    {`{"ipamEnabled": true, "ipPool": ` + earlier + `}`, `{"ipPool":{"config":{"apiGroup":"ipam.cluster.x-k8s.io","kind":"InClusterIPPool"}}}`},
+		"no object":                          {`"text"`, reasonConfigInvalid},
+		"an array where text is":             {`{"ipamEnabled": [true], "ipPool": ["c"]}`, reasonDisabled},
 	} {
 		t.Run(name, func(t *testing.T) {
-			all := Decide(viewOf(t, tc.config))
+			all := decide(viewOf(t, tc.config))
 			if len(all) != 1 {
 				t.Fatalf("want one write, got %v", all)
 			}
 			got := ""
-			if all[0].Verb == claims.PatchStatus {
+			if all[0].OfStatus() {
 				got = all[0].Events[0].Reason
 			} else {
-				text, err := json.Marshal(all[0].Changes["spec"].(map[string]any)["config"])
+				text, err := json.Marshal(all[0].Changes()["spec"].(map[string]any)["config"])
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -95,52 +95,49 @@ func TestConfig(t *testing.T) {
 func TestConfigOfAnyShape(t *testing.T) {
 	v := viewOf(t, "null")
 	v.IPAM.Status.ProviderData[0].Config.Raw = []byte(`{"kind": "InClusterIPPool", "name": "c", "dns": ["10.0.0.2", {"zone": "x"}], "more": {"list": []}}`)
-	config, err := json.Marshal(Decide(v)[0].Changes["spec"].(map[string]any)["config"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	for text, want := range map[string]claims.Verb{string(config): claims.PatchStatus, strings.Replace(string(config), "10.0.0.2", "10.0.0.3", 1): claims.PatchVersion} {
+	config := string(decide(v)[0].Want.(*v1beta1.ClusterDeployment).Spec.Config.Raw)
+	for text, same := range map[string]bool{config: true, strings.Replace(config, "10.0.0.2", "10.0.0.3", 1): false} {
 		v.Deployment = viewOf(t, text).Deployment
-		if all := Decide(v); len(all) != 1 || all[0].Verb != want {
-			t.Errorf("with the config %s: %v, want the verb %v", text, all, want)
+		if all := decide(v); len(all) != 1 || all[0].OfStatus() != same {
+			t.Errorf("with the config %s: %v, want the status: %v", text, all, same)
 		}
 	}
 }
 
 // TestGateStaysClosed: what is needed to open it.
 func TestGateStaysClosed(t *testing.T) {
-	record := func(v *View, cluster string) { v.IPAM.Annotations[claims.AnnotationCluster] = cluster }
+	record := func(v *view, cluster string) { v.IPAM.Annotations[claims.AnnotationCluster] = cluster }
 	for name, tc := range map[string]struct {
-		change func(v *View)
+		change func(v *view)
 		want   string
 		says   string
 	}{
-		"no claim":                         {func(v *View) { v.Claim = nil }, ReasonClaimMissing, "Create it with spec.cluster: d"},
-		"a claim for nobody":               {func(v *View) { v.Claim.Spec.Cluster = ""; record(v, "") }, ReasonClusterMismatch, "Set its spec.cluster to d"},
-		"a claim for another one":          {func(v *View) { v.Claim.Spec.Cluster = "e"; record(v, "e") }, ReasonClusterMismatch, "for the ClusterDeployment e"},
-		"a claim that was changed":         {func(v *View) { record(v, "e") }, ReasonClusterMismatch, "for the ClusterDeployment e"},
-		"another one that is not recorded": {func(v *View) { v.Claim.Spec.Cluster = "e"; record(v, "") }, ReasonClusterMismatch, "for the ClusterDeployment e"},
-		"bound by k0rdent's manager":       {func(v *View) { record(v, "") }, ReasonClaimNotBound, "Turn on cluster-ipam-controller"},
-		"a claim that is not recorded":     {func(v *View) { v.Claim.Status.Bound = false; v.IPAM = nil }, ReasonClaimNotBound, "is not bound."},
-		"a claim that is being deleted":    {func(v *View) { v.Claim.DeletionTimestamp = &metav1.Time{} }, ReasonClaimNotBound, "it is being deleted"},
-		"a claim that is not bound":        {func(v *View) { v.Claim.Status.Bound = false }, ReasonClaimNotBound, "is not bound."},
-		"an invalid claim": {func(v *View) {
+		"no claim":                         {func(v *view) { v.Claim = nil }, reasonClaimMissing, "Create it with spec.cluster: d"},
+		"a claim for nobody":               {func(v *view) { v.Claim.Spec.Cluster = ""; record(v, "") }, reasonClusterMismatch, "Set its spec.cluster to d"},
+		"a claim for another one":          {func(v *view) { v.Claim.Spec.Cluster = "e"; record(v, "e") }, reasonClusterMismatch, "for the ClusterDeployment e"},
+		"a claim that was changed":         {func(v *view) { record(v, "e") }, reasonClusterMismatch, "for the ClusterDeployment e"},
+		"another one that is not recorded": {func(v *view) { v.Claim.Spec.Cluster = "e"; record(v, "") }, reasonClusterMismatch, "for the ClusterDeployment e"},
+		"bound by k0rdent's manager":       {func(v *view) { record(v, "") }, reasonClaimNotBound, "Turn on cluster-ipam-controller"},
+		"a claim that is not recorded":     {func(v *view) { v.Claim.Status.Bound = false; v.IPAM = nil }, reasonClaimNotBound, "is not bound."},
+		"a claim that is being deleted":    {func(v *view) { v.Claim.DeletionTimestamp = &metav1.Time{} }, reasonClaimNotBound, "it is being deleted"},
+		"a claim that is not bound":        {func(v *view) { v.Claim.Status.Bound = false }, reasonClaimNotBound, "is not bound."},
+		"an invalid claim": {func(v *view) {
 			v.Claim.Status = v1beta1.ClusterIPAMClaimStatus{Conditions: []metav1.Condition{{Type: v1beta1.ConditionInvalidClaim, Message: "Set its cidr."}}}
-		}, ReasonClaimNotBound, "Set its cidr."},
-		"a ClusterIPAM of somebody else": {func(v *View) {
+		}, reasonClaimNotBound, "Set its cidr."},
+		"a ClusterIPAM of somebody else": {func(v *view) {
 			v.Deployment.UID, v.Claim.OwnerReferences, v.IPAM.OwnerReferences[0].UID = "v", []metav1.OwnerReference{{UID: "v"}}, "x"
-		}, ReasonClaimNotBound, "its ClusterIPAM is not ready"},
-		"a ClusterIPAM that is not bound": {func(v *View) { v.IPAM.Status.Phase = "Pending" }, ReasonClaimNotBound, "its ClusterIPAM is not ready"},
-		"a refusal":                       {func(v *View) { v.Refused = "no" }, ReasonRefused, "no"},
+		}, reasonClaimNotBound, "its ClusterIPAM is not ready"},
+		"a ClusterIPAM that is not bound": {func(v *view) { v.IPAM.Status.Phase = "Pending" }, reasonClaimNotBound, "its ClusterIPAM is not ready"},
+		"a refusal":                       {func(v *view) { v.Refused = "no" }, reasonRefused, "no"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := viewOf(t, "null")
 			tc.change(&v)
-			all := Decide(v)
-			if len(all) != 1 || all[0].Verb != claims.PatchStatus {
+			all := decide(v)
+			if len(all) != 1 || !all[0].OfStatus() {
 				t.Fatalf("want a status, got %v", all)
 			}
-			c := all[0].Changes["conditions"].([]metav1.Condition)[0]
+			c := all[0].Want.(*v1beta1.ClusterDeployment).Status.Conditions[0]
 			if c.Status != metav1.ConditionFalse || c.Reason != tc.want || !strings.Contains(c.Message, tc.says) {
 				t.Errorf("got %s %s: %s, want %s: %s", c.Status, c.Reason, c.Message, tc.want, tc.says)
 			}
@@ -152,20 +149,25 @@ func TestGateStaysClosed(t *testing.T) {
 func TestNoClaim(t *testing.T) {
 	for _, claim := range []string{`null`, `{}`, `{"ref": ""}`} {
 		d := parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d"}, "spec": {"ipamClaim": `+claim+`}}`)
-		if all := Decide(View{Deployment: d}); len(all) > 0 {
+		if all := decide(view{Deployment: d}); len(all) > 0 {
 			t.Errorf("ipamClaim %s: writes %v", claim, all)
 		}
+	}
+	d := parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d"}, "status": {"conditions": [{"type": "IPAMReady", "status": "True"}]}}`)
+	all := decide(view{Deployment: d}) // What others have written into the status stays.
+	if text, _ := json.Marshal(all[0].Changes()); string(text) != `{"status":{"conditions":null}}` {
+		t.Errorf("when the claim is removed: %s", text)
 	}
 }
 
 // TestInlineClaim shows the claim that a ClusterDeployment describes, as other programs read it.
 func TestInlineClaim(t *testing.T) {
 	d := parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d", "namespace": "t", "uid": "v"}, "spec": {"ipamClaim": {"spec": {"provider": "in-cluster", "nodeNetwork": {"cidr": "10.0.0.0/24"}}}}}`)
-	all := Decide(View{Deployment: d})
+	all := decide(view{Deployment: d})
 	if len(all) != 2 {
 		t.Fatalf("want the claim and its name, got %v", all)
 	}
-	got, err := json.Marshal([]any{all[0].Object, all[1].Changes})
+	got, err := json.Marshal([]any{all[0].Want, all[1].Changes()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,23 +214,23 @@ func TestClaimOfSomebodyElse(t *testing.T) {
 		claim string
 		want  string // the writes, and the reason of the condition
 	}{
-		"ours, and edited":               {`{"metadata": {"ownerReferences": [{"kind": "ClusterDeployment", "name": "d", "uid": "v"}]}, "spec": {"provider": "in-cluster", "cluster": "d", "nodeNetwork": {"cidr": "10.9.0.0/24", "prefix": 24}}}`, `patch {"spec":{"nodeNetwork":{"cidr":"10.0.0.0/24","gateway":null,"ipAddresses":null,"prefix":null}}} ClaimNotBound`},
+		"ours, and edited":               {`{"metadata": {"ownerReferences": [{"kind": "ClusterDeployment", "name": "d", "uid": "v"}]}, "spec": {"provider": "in-cluster", "cluster": "d", "nodeNetwork": {"cidr": "10.9.0.0/24", "prefix": 24}}}`, `patch {"spec":{"nodeNetwork":{"cidr":"10.0.0.0/24","prefix":null}}} ClaimNotBound`},
 		"of an earlier one":              {`{"metadata": {"ownerReferences": [{"kind": "ClusterDeployment", "name": "d", "uid": "before"}]}, "spec": {"provider": "in-cluster", "cluster": "d", "nodeNetwork": {"cidr": "10.0.0.0/24"}}}`, "ClaimConflict"},
 		"of a user, says something else": {`{"spec": {"provider": "in-cluster", "cluster": "d", "nodeNetwork": {"cidr": "10.9.0.0/24"}}}`, "ClaimConflict"},
 		"of a user, says the same":       {`{"spec": {"provider": "in-cluster", "cluster": "d", "nodeNetwork": {"cidr": "10.0.0.0/24"}}}`, "ClaimNotBound"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := View{
+			v := view{
 				Deployment: parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d", "uid": "v"}, "spec": {"ipamClaim": {"ref": "d-ipam", "spec": {"provider": "in-cluster", "nodeNetwork": {"cidr": "10.0.0.0/24"}}}}}`),
 				Claim:      parsed[v1beta1.ClusterIPAMClaim](t, tc.claim),
 			}
 			got := ""
-			for _, w := range Decide(v) {
-				if conditions, ok := w.Changes["conditions"].([]metav1.Condition); ok {
-					got += conditions[0].Reason
+			for _, w := range decide(v) {
+				if w.OfStatus() {
+					got += w.Want.(*v1beta1.ClusterDeployment).Status.Conditions[0].Reason
 					continue
 				}
-				text, err := json.Marshal(w.Changes)
+				text, err := json.Marshal(w.Changes())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -279,7 +281,7 @@ func TestWake(t *testing.T) {
 		})
 		step("the end of the claim", "d", func() { term.Gone(runner.ClusterIPAMClaims, claim) })
 
-		if f := l.Figures(); f.Waiting[ReasonClaimNotBound] != 2 || f.Bound != 0 {
+		if f := l.Figures(); f.Waiting[reasonClaimNotBound] != 2 || f.Bound != 0 {
 			t.Errorf("figures %v", f)
 		}
 		time.Sleep(time.Second)

@@ -28,7 +28,7 @@ type client struct {
 }
 
 func (c *client) Get(ctx context.Context, kind *Kind, of types.NamespacedName, object metav1.Object) error {
-	request, err := c.request("get", Key{kind, of.Namespace, of.Name})
+	request, err := c.request(http.MethodGet, Key{kind, of.Namespace, of.Name})
 	if err != nil {
 		return err
 	}
@@ -36,46 +36,25 @@ func (c *client) Get(ctx context.Context, kind *Kind, of types.NamespacedName, o
 }
 
 func (c *client) Create(ctx context.Context, kind *Kind, object, stored metav1.Object) error {
-	key := KeyOf(kind, object)
-	request, err := c.request("create", key)
-	if err != nil {
-		return err
-	}
 	apiVersion, _ := c.served(kind)
 	object.(runtime.Object).GetObjectKind().SetGroupVersionKind(schema.FromAPIVersionAndKind(apiVersion, kind.Name))
-	return c.write(ctx, "create", key, request.Param("fieldManager", c.manager).Body(encode(object)), stored)
+	return c.write(ctx, http.MethodPost, KeyOf(kind, object), Patch{Body: encode(object)}, stored)
 }
 
 func (c *client) Patch(ctx context.Context, kind *Kind, of types.NamespacedName, patch Patch, stored metav1.Object) error {
-	key := Key{kind, of.Namespace, of.Name}
-	request, err := c.request("patch", key)
-	if err != nil {
-		return err
-	}
-	if patch.Status {
-		request.Suffix("status")
-	}
-	request.SetHeader("Content-Type", string(types.MergePatchType)).Param("fieldManager", c.manager)
-	return c.write(ctx, "patch", key, request.Body(patch.Body), stored)
+	return c.write(ctx, http.MethodPatch, Key{kind, of.Namespace, of.Name}, patch, stored)
 }
 
 func (c *client) Delete(ctx context.Context, kind *Kind, of types.NamespacedName, uid types.UID) error {
-	key := Key{kind, of.Namespace, of.Name}
-	request, err := c.request("delete", key)
-	if err != nil {
-		return err
-	}
 	options := metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}, Preconditions: &metav1.Preconditions{UID: &uid}}
-	return c.write(ctx, "delete", key, request.Body(encode(options)), nil)
+	return c.write(ctx, http.MethodDelete, Key{kind, of.Namespace, of.Name}, Patch{Body: encode(options)}, nil)
 }
 
-var methods = map[string]string{"get": http.MethodGet, "create": http.MethodPost, "patch": http.MethodPatch, "delete": http.MethodDelete}
-
 // request returns a request for an object of a kind that is served.
-func (c *client) request(verb string, key Key) (*rest.Request, error) {
+func (c *client) request(method string, key Key) (*rest.Request, error) {
 	apiVersion, ok := c.served(key.Kind)
 	if !ok {
-		return nil, fmt.Errorf("%s %v: %w", verb, key, apierrors.NewNotFound(schema.GroupResource{Group: key.Kind.Group, Resource: key.Kind.Resource}, key.Name))
+		return nil, apierrors.NewNotFound(schema.GroupResource{Group: key.Kind.Group, Resource: key.Kind.Resource}, key.Name)
 	}
 	path := []string{"apis", apiVersion}
 	if key.Kind.Group == "" {
@@ -84,31 +63,49 @@ func (c *client) request(verb string, key Key) (*rest.Request, error) {
 	if key.Namespace != "" {
 		path = append(path, "namespaces", key.Namespace)
 	}
-	if path = append(path, key.Kind.Resource); verb != "create" {
+	if path = append(path, key.Kind.Resource); method != http.MethodPost {
 		path = append(path, key.Name)
 	}
-	return c.rest.Verb(methods[verb]).AbsPath(path...).SetHeader("Content-Type", "application/json"), nil
+	return c.rest.Verb(method).AbsPath(path...), nil
 }
 
+// verbs are what the API server calls the methods.
+var verbs = map[string]string{http.MethodPost: "create", http.MethodPatch: "patch", http.MethodDelete: "delete"}
+
 // write sends a write once, when the fence permits it. A shutdown does not interrupt it.
-func (c *client) write(ctx context.Context, verb string, key Key, request *rest.Request, stored metav1.Object) error {
+func (c *client) write(ctx context.Context, method string, key Key, patch Patch, stored metav1.Object) (err error) {
+	verb := verbs[method]
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s %v: %w", verb, key, err)
+		}
+	}()
+	request, err := c.request(method, key)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writes.Timeout)
 	defer cancel()
 	ctx, leave, err := c.fence.Enter(ctx, writes.Timeout)
-	if err == nil {
-		answer := request.MaxRetries(0).Do(ctx)
-		if err = answer.Error(); writes.Answered(err) {
-			leave()
-		}
-		c.wrote(key.Kind, verb, err)
-		if err == nil && stored != nil {
-			err = decoded(answer, stored)
-		}
-	}
 	if err != nil {
-		return fmt.Errorf("%s %v: %w", verb, key, err)
+		c.wrote(key.Kind, verb, err)
+		return err
 	}
-	return nil
+	if patch.Status {
+		request.Suffix("status")
+	}
+	contentType := "application/json"
+	if method == http.MethodPatch {
+		contentType = string(types.MergePatchType)
+	}
+	answer := request.SetHeader("Content-Type", contentType).Param("fieldManager", c.manager).Body(patch.Body).MaxRetries(0).Do(ctx)
+	if err = answer.Error(); writes.Answered(err) {
+		leave()
+	}
+	if c.wrote(key.Kind, verb, err); err == nil && stored != nil {
+		err = decoded(answer, stored)
+	}
+	return err
 }
 
 // decoded returns the error of an answer, or decodes the object in it. An object that cannot be decoded is no error: the request was carried
@@ -131,30 +128,22 @@ func decoded(answer rest.Result, into metav1.Object) error {
 // MergePatch returns a merge patch of an object. The UID is a precondition: the patch fails for another object of the same name. changes are
 // the fields to change; nil removes a field.
 func MergePatch(object metav1.Object, changes map[string]any) Patch {
-	return mergePatch(object, "", changes)
+	return patchIf(map[string]any{"uid": object.GetUID()}, changes)
 }
 
 // MergePatchOfVersion is MergePatch that fails, too, if the object has changed meanwhile. It is needed for lists, because a merge patch
 // replaces them.
 func MergePatchOfVersion(object metav1.Object, changes map[string]any) Patch {
-	return mergePatch(object, object.GetResourceVersion(), changes)
+	return patchIf(map[string]any{"uid": object.GetUID(), "resourceVersion": object.GetResourceVersion()}, changes)
 }
 
-func mergePatch(object metav1.Object, version string, changes map[string]any) Patch {
-	metadata := map[string]any{}
-	if given, ok := changes["metadata"].(map[string]any); ok {
-		maps.Copy(metadata, given)
-	}
-	metadata["uid"] = object.GetUID()
-	if version != "" {
-		metadata["resourceVersion"] = version
-	}
-	patch := maps.Clone(changes)
-	if patch == nil {
-		patch = map[string]any{}
-	}
-	patch["metadata"] = metadata
-	return Patch{Body: encode(patch)}
+func patchIf(metadata, changes map[string]any) Patch {
+	given, _ := changes["metadata"].(map[string]any)
+	maps.Copy(metadata, given)
+	body := map[string]any{}
+	maps.Copy(body, changes)
+	body["metadata"] = metadata
+	return Patch{Body: encode(body)}
 }
 
 // encode returns JSON.

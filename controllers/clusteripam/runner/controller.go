@@ -12,12 +12,10 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/controller-manager/pkg/healthz"
@@ -30,22 +28,20 @@ import (
 
 // Controller runs Logics, one per term. Run may be called once.
 type Controller struct {
-	cfg        Config
-	dynamic    dynamic.Interface
-	metadata   metadata.Interface
-	kubernetes kubernetes.Interface
-	health     health
-	events     *events
-	changed    chan struct{} // has a token when there is a reason to look
-	crds       cache.SharedIndexInformer
-	other      *other                  // nil: no other program matters
-	running    atomic.Pointer[running] // nil while nothing works
+	cfg         Config
+	dynamic     dynamic.Interface
+	kubernetes  kubernetes.Interface
+	health      health
+	events      *events
+	definitions map[*Kind]cache.Store   // of the kinds that are read
+	other       *other                  // nil: no other program matters
+	running     atomic.Pointer[running] // nil while nothing works
 }
 
 // running is what works.
 type running struct {
 	logic  Logic
-	served map[*Kind]string
+	served map[*Kind]string // the version of each kind that is read
 }
 
 // New returns a controller. It does no I/O.
@@ -53,19 +49,15 @@ func New(cfg Config) (*Controller, error) {
 	if cfg.Fence == nil {
 		cfg.Fence = &lease.Fence{}
 	}
-	c := &Controller{
-		cfg: cfg, changed: make(chan struct{}, 1),
-		health: health{waitsFor: starts, unseen: map[string]problem{}, failures: map[Key]*failure{}},
-	}
+	c := &Controller{cfg: cfg, health: health{waitsFor: starts, failures: map[Key]*failure{}}}
 	if cfg.Other != nil {
 		c.other = &other{Other: *cfg.Other}
 	}
 	config := rest.CopyConfig(cfg.Client)
 	config.ContentType, config.AcceptContentTypes = "application/json", "application/json" // the only ones for custom resources
-	var errs [3]error
+	var errs [2]error
 	c.dynamic, errs[0] = dynamic.NewForConfig(config)
-	c.metadata, errs[1] = metadata.NewForConfig(metadata.ConfigFor(cfg.Client))
-	c.kubernetes, errs[2] = kubernetes.NewForConfig(config)
+	c.kubernetes, errs[1] = kubernetes.NewForConfig(config)
 	return c, errors.Join(errs[:]...)
 }
 
@@ -84,6 +76,9 @@ func (c *Controller) Run(ctx context.Context) {
 	defer show(c)()
 	c.events = newEvents(ctx, c.kubernetes, c.cfg.Name)
 	defer c.events.broadcaster.Shutdown()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { c.log(ctx) })
 	if c.watch(ctx) {
 		c.terms(ctx)
 	}
@@ -96,21 +91,21 @@ func (c *Controller) term(ctx context.Context, served map[*Kind]string) {
 	if !c.waitWrites(ctx) {
 		return
 	}
-	t, lines := c.newTerm(ctx, served), lines{}
+	t, lines := c.newTerm(served), lines{}
 	for kind := range c.cfg.Workers {
-		lines[kind] = queues.New[Key](c.queueName(kind), queues.RetryMax)
+		lines[kind] = queues.New[Key](strings.ReplaceAll(c.cfg.Name, "-", "_")+"_"+kind.Resource, queues.RetryMax)
+		context.AfterFunc(ctx, lines[kind].ShutDown)
 	}
 	t.Queue = lines
 	logic := c.cfg.New(t)
 	if c.read(ctx, t) {
 		c.running.Store(&running{logic, served})
 		defer c.running.Store(nil)
-		c.health.waitFor(problem{})
+		c.health.waitFor("")
 		klog.FromContext(ctx).Info("Read everything, starting to work", "controller", c.cfg.Name, "kinds", len(served))
 	}
 	var wg sync.WaitGroup
 	for kind, workers := range c.cfg.Workers {
-		context.AfterFunc(ctx, lines[kind].ShutDown)
 		for range workers {
 			wg.Go(func() {
 				defer utilruntime.HandleCrashWithContext(ctx)
@@ -128,37 +123,28 @@ func (c *Controller) term(ctx context.Context, served map[*Kind]string) {
 }
 
 // newTerm returns a term without a queue.
-func (c *Controller) newTerm(ctx context.Context, served map[*Kind]string) *Term {
+func (c *Controller) newTerm(served map[*Kind]string) *Term {
+	reads := map[*Kind]Reads{}
+	for _, r := range c.cfg.Reads {
+		reads[r.Kind] = r
+	}
 	t := &Term{
 		Served: func(kind *Kind) (string, bool) {
+			if _, read := reads[kind]; !read {
+				return kind.apiVersion(kind.Versions[0]), true
+			}
 			version, ok := served[kind]
-			return version, ok
+			return kind.apiVersion(version), ok
 		},
 		Unanswered: c.cfg.Fence.Unanswered,
 		Took:       func(d time.Duration) { tookSeconds.WithLabelValues(c.cfg.Name).Observe(d.Seconds()) },
 	}
 	t.Event = func(about metav1.Object, kind *Kind, normal bool, reason, message string) {
-		c.events.tell(about, kind, served[kind], normal, reason, message)
+		c.events.tell(about, kind, kind.apiVersion(served[kind]), normal, reason, message)
 	}
-	of := func(kind *Kind) (string, bool) {
-		if !slices.ContainsFunc(c.cfg.Reads, func(r Reads) bool { return r.Kind == kind }) {
-			return kind.resource(kind.Versions[0]).GroupVersion().String(), true
-		}
-		return t.Served(kind)
-	}
-	t.API = &client{rest: c.kubernetes.CoreV1().RESTClient(), manager: c.cfg.Name, served: of, fence: c.cfg.Fence, wrote: c.countWrite}
-	t.list = func(kind *Kind) cache.ListerWatcher {
-		i := slices.IndexFunc(c.cfg.Reads, func(r Reads) bool { return r.Kind == kind })
-		gv, _ := schema.ParseGroupVersion(served[kind])
-		if gv.Empty() {
-			return nil
-		}
-		note := c.noteRead(ctx, kind.plural())
-		return listWatch(c.dynamic.Resource(kind.resource(gv.Version)).Namespace(c.cfg.Reads[i].Namespace), "", func(err error) {
-			if note(err); err != nil {
-				c.again() // Perhaps the kind is gone.
-			}
-		})
+	t.API = &client{rest: c.kubernetes.CoreV1().RESTClient(), manager: c.cfg.Name, served: t.Served, fence: c.cfg.Fence, wrote: c.countWrite}
+	t.informer = func(kind *Kind, transform cache.TransformFunc) cache.SharedIndexInformer {
+		return c.informer(kind, served[kind], reads[kind].Namespace, "", transform)
 	}
 	return t
 }
@@ -169,14 +155,6 @@ type lines map[*Kind]queues.Queue[Key]
 func (l lines) Add(key Key)                       { l[key.Kind].Add(key) }
 func (l lines) AddAfter(key Key, d time.Duration) { l[key.Kind].AddAfter(key, d) }
 
-func (c *Controller) queueName(kind *Kind) string {
-	name := kind.Resource
-	if name == "" {
-		name = kind.Name
-	}
-	return strings.ReplaceAll(c.cfg.Name, "-", "_") + "_" + name
-}
-
 // waitWrites returns when no unanswered write of this process can be carried out any more; false if ctx was done before. The Logic that sent
 // them and knew what is in them is gone, so everything must be read after that.
 func (c *Controller) waitWrites(ctx context.Context) bool {
@@ -185,28 +163,25 @@ func (c *Controller) waitWrites(ctx context.Context) bool {
 		if c.cfg.Fence.Unanswered() <= 0 {
 			return true, nil
 		}
-		c.health.waitFor(problem{What: "writes from before the controller started again, which got no answer and may still be carried out"})
+		c.health.waitFor("writes from before the controller started again, which got no answer and may still be carried out")
 		return false, nil
 	}) == nil
 }
 
 // read returns when everything that exists was passed to the Logic; false if ctx was done before.
 func (c *Controller) read(ctx context.Context, t *Term) bool {
-	kinds := slices.SortedFunc(maps.Keys(t.reads), func(a, b *Kind) int { return strings.Compare(a.Name, b.Name) })
-	synced := map[*Kind]cache.InformerSynced{}
-	for _, kind := range kinds {
-		if r := t.reads[kind]; r.informer != nil {
+	synced := map[string]cache.InformerSynced{}
+	for kind, r := range t.reads {
+		if r.informer != nil {
 			handler, _ := r.informer.AddEventHandler(r.handler()) // It fails only for an informer that has ended.
-			synced[kind] = handler.HasSynced
+			synced[kind.plural()] = handler.HasSynced
 			go r.informer.RunWithContext(ctx)
 		}
 	}
-	for _, kind := range kinds {
-		if synced[kind] != nil {
-			c.health.waitFor(problem{What: "all " + kind.plural() + " to be read"})
-			if !cache.WaitForCacheSync(ctx.Done(), synced[kind]) {
-				return false
-			}
+	for _, kinds := range slices.Sorted(maps.Keys(synced)) {
+		c.health.waitFor("all " + kinds + " to be read")
+		if !cache.WaitForCacheSync(ctx.Done(), synced[kinds]) {
+			return false
 		}
 	}
 	return true
@@ -217,20 +192,17 @@ const reasonFails = "WriteFailed"
 
 // sync notes the result of the work on an object, and returns what the queue gets.
 func (c *Controller) sync(ctx context.Context, t *Term, key Key, err error) error {
-	tell, p := c.health.synced(key, err)
-	c.countSync(key.Kind, err, p)
-	if p.What == "" {
+	p, failed, tell := c.health.did(key, err)
+	if !failed {
 		return err
 	}
-	if r := t.reads[key.Kind]; tell {
-		klog.FromContext(ctx).Error(err, "An object cannot be handled, will try again", "kind", key.Kind.Name, "object", klog.KRef(key.Namespace, key.Name), "why", p.What)
-		if r != nil {
-			if object, ok, _ := r.indexer.GetByKey(cache.NewObjectName(key.Namespace, key.Name).String()); ok {
-				t.Event(object.(metav1.Object), key.Kind, false, reasonFails, p.String())
-			}
+	klog.FromContext(ctx).V(4).Info("The work on an object fails", "kind", key.Kind.Name, "object", klog.KRef(key.Namespace, key.Name), "err", err)
+	if r := t.reads[key.Kind]; tell && r != nil {
+		if object, ok, _ := r.indexer.GetByKey(cache.NewObjectName(key.Namespace, key.Name).String()); ok {
+			t.Event(object.(metav1.Object), key.Kind, false, reasonFails, p.String())
 		}
 	}
-	return writes.RefusedLater{Err: err} // which is logged above, once
+	return writes.RefusedLater{Err: err}
 }
 
 // DebuggingHandler serves the state of the controller as JSON.
@@ -250,7 +222,7 @@ func (c *Controller) DebuggingHandler() http.Handler {
 		}
 		if now := c.running.Load(); now != nil {
 			for kind, version := range now.served {
-				page.Served[kind.Name] = version
+				page.Served[kind.Name] = kind.apiVersion(version)
 			}
 			page.State = now.logic.Show()
 		}

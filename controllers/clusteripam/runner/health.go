@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"github.com/multicidr/controller-manager/controllers/text"
@@ -25,80 +27,64 @@ const (
 	applyRBAC = "apply manifests/clusteripam/rbac, or run helm upgrade if the Helm chart is used"
 )
 
-// problem is what is wrong and what to do about it. Two problems with equal What are the same one, even if Err differs: an error can contain
-// a port or a time.
+// problem is why something fails and what to do about it.
 type problem struct {
-	What string
-	Err  error // the answer of the API server; nil if there is none
+	what string // the same for all failures of one cause
+	err  error  // the answer of the API server
 }
 
 func (p problem) String() string {
-	if p.Err == nil {
-		return p.What
-	}
-	return text.Cut(fmt.Sprintf("%s (%v)", p.What, p.Err), text.MaxProblem)
+	return text.Cut(fmt.Sprintf("%s (%v)", p.what, p.err), text.MaxProblem)
 }
 
 const (
-	// failsFor is how long the work on an object must fail before that counts as a problem. Transient failures usually end earlier.
+	// failsFor is how long something must fail before that counts as a problem. Transient failures usually end earlier.
 	failsFor = 2 * time.Second
-	// repeatedWithin is how soon an attempt that failed is repeated: longer than every pause after a failure, and than a write without an answer
-	// can be on its way.
-	repeatedWithin = 30 * time.Second
+	// repeatedWithin is how soon what failed is tried again: longer than every pause after a failure, and than a write without an answer can be on
+	// its way. If nothing has failed for longer, the work waits for something else, such as a free address, or has ended.
+	repeatedWithin = 2 * time.Minute
 )
 
-// failure is an object on which the work fails.
+// failure is an object on which the work fails, or a kind that cannot be read.
 type failure struct {
 	problem
 	since, last time.Time
 	told        bool
 }
 
-func (f *failure) lasts() bool { return time.Since(f.since) >= failsFor }
+func (f *failure) lasts() bool {
+	return f.last.Sub(f.since) >= failsFor && time.Since(f.last) < repeatedWithin
+}
 
 // health collects what prevents a controller from working. Safe for concurrent use.
 type health struct {
 	mu       sync.Mutex
-	waitsFor problem            // the zero value once the controller works
-	unseen   map[string]problem // by what is read
-	failures map[Key]*failure
+	waitsFor string           // empty once the controller works
+	failures map[Key]*failure // A key without a name is for reading all objects of the kind.
 }
 
-// waitFor sets what the controller waits for; the zero value means that it works. It reports whether that is new.
-func (h *health) waitFor(p problem) (changed bool) {
+// starts is what a controller waits for at first, and after a term.
+const starts = "the start"
+
+// waitFor sets what the controller waits for; empty means that it works.
+func (h *health) waitFor(what string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	changed = h.waitsFor.What != p.What
-	h.waitsFor = p
-	return changed
+	h.waitsFor = what
 }
 
-// read notes the result of a request that reads; the zero value means success. It reports whether that is new. Nothing counts after the end of ctx.
-func (h *health) read(ctx context.Context, what string, p problem) (changed bool) {
+// did notes the result of the work on an object, or of reading a kind. failed reports that something was tried, and failed; tell, that this lasts, and
+// was not told yet.
+func (h *health) did(key Key, err error) (p problem, failed, tell bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if ctx.Err() != nil {
-		return false
-	}
-	changed = h.unseen[what].What != p.What
-	if h.unseen[what] = p; p.What == "" {
-		delete(h.unseen, what)
-	}
-	return changed
-}
-
-// synced notes the result of the work on an object. tell reports that its failure lasts and has not been told yet.
-func (h *health) synced(key Key, err error) (tell bool, p problem) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	f, p := h.failures[key], whyNot(err)
-	var pause writes.Later
+	f := h.failures[key]
+	p, failed = whyNot(err)
 	switch {
-	case err == nil, p.What == "" && f != nil && errors.As(err, &pause) && time.Now().Add(time.Duration(pause)).Sub(f.last) >= repeatedWithin:
-		// If nothing is tried for longer than a failure is ever left alone, the work waits for something else, such as a free address.
+	case err == nil:
 		delete(h.failures, key)
-	case p.What != "":
-		if f == nil {
+	case failed:
+		if f == nil || time.Since(f.last) >= repeatedWithin {
 			f = &failure{since: time.Now()}
 			h.failures[key] = f
 		}
@@ -106,24 +92,8 @@ func (h *health) synced(key Key, err error) (tell bool, p problem) {
 		tell = f.lasts() && !f.told
 		f.told = f.told || tell
 	}
-	return tell, p
+	return p, failed, tell
 }
-
-// failing returns how many objects of each kind have failed for long enough to count as a problem.
-func (h *health) failing() map[*Kind]int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	n := map[*Kind]int{}
-	for key, f := range h.failures {
-		if f.lasts() {
-			n[key.Kind]++
-		}
-	}
-	return n
-}
-
-// starts is what a controller waits for at first, and after a term.
-var starts = problem{What: "the start"}
 
 // forget ends all failures: a new term works on everything again.
 func (h *health) forget() {
@@ -131,57 +101,93 @@ func (h *health) forget() {
 	defer h.mu.Unlock()
 	h.waitsFor = starts
 	clear(h.failures)
-	clear(h.unseen)
 }
 
-// problems returns what prevents the controller from working. Objects that fail for one reason are one problem.
-func (h *health) problems() (problems []string) {
+// cause is what failures have in common that are told as one problem.
+type cause struct {
+	kind  *Kind // nil for what the controller waits for
+	reads bool
+	what  string
+}
+
+// failures are those of one cause.
+type failures struct {
+	first Key // by namespace and name
+	failure
+	n int
+}
+
+// failing returns what has failed for long enough to count as a problem.
+func (h *health) failing() map[cause]failures {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.waitsFor.What != "" {
-		problems = append(problems, fmt.Sprintf("not working yet; waiting for %v", h.waitsFor))
-	}
-	for _, what := range slices.Sorted(maps.Keys(h.unseen)) {
-		problems = append(problems, fmt.Sprintf("changes of %s are not seen: %v", what, h.unseen[what]))
-	}
-	causes := map[string][]Key{}
+	all := map[cause]failures{}
 	for key, f := range h.failures {
-		if f.lasts() && f.What != takenForInvalid {
-			cause := key.Kind.Name + "\x00" + f.What
-			causes[cause] = append(causes[cause], key)
+		if !f.lasts() {
+			continue
 		}
-	}
-	for _, cause := range slices.Sorted(maps.Keys(causes)) {
-		keys := causes[cause]
-		first := slices.MinFunc(keys, func(a, b Key) int { return strings.Compare(a.String(), b.String()) })
-		which, f := first.String(), h.failures[first]
-		if more := len(keys) - 1; more > 0 {
-			which += fmt.Sprintf(" and %d more", more)
+		c := cause{key.Kind, key.Name == "", f.what}
+		of := all[c]
+		if of.n++; of.n == 1 || cmp.Or(strings.Compare(key.Namespace, of.first.Namespace), strings.Compare(key.Name, of.first.Name)) < 0 {
+			of.first, of.failure = key, *f
 		}
-		problems = append(problems, fmt.Sprintf("%s: %v, since %s", which, f.problem, f.since.UTC().Format(time.RFC3339)))
+		all[c] = of
 	}
-	return problems
+	return all
+}
+
+// problems returns what prevents the controller from working.
+func (h *health) problems() map[cause]string {
+	all := map[cause]string{}
+	for c, of := range h.failing() {
+		which := of.first.String()
+		switch {
+		case c.reads:
+			which = "changes of " + c.kind.plural() + " are not seen"
+		case c.what == takenForInvalid:
+			continue
+		case of.n > 1:
+			which += fmt.Sprintf(" and %d more", of.n-1)
+		}
+		all[c] = fmt.Sprintf("%s: %v, since %s", which, of.problem, of.since.UTC().Format(time.RFC3339))
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.waitsFor != "" {
+		all[cause{what: h.waitsFor}] = "not working yet; waiting for " + h.waitsFor
+	}
+	return all
 }
 
 // Check returns an error that says what to do, as long as the controller cannot do all of its work.
 func (c *Controller) Check(*http.Request) error {
 	if problems := c.health.problems(); len(problems) > 0 {
-		return errors.New(strings.Join(problems, "; "))
+		return errors.New(strings.Join(slices.Sorted(maps.Values(problems)), "; "))
 	}
 	return nil
 }
 
-// noteRead returns what notes the results of requests that read something.
-func (c *Controller) noteRead(ctx context.Context, what string) func(error) {
-	return func(err error) {
-		p := whyNot(err)
-		switch changed := c.health.read(ctx, what, p); {
-		case changed && err != nil:
-			klog.FromContext(ctx).Error(err, "Changes are not seen", "of", what, "why", p.What)
-		case changed:
-			klog.FromContext(ctx).Info("Changes are seen again", "of", what)
+// log writes into the log what the health check says, when that lasts and when it ends. However many objects fail, that is one line for each cause.
+func (c *Controller) log(ctx context.Context) {
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "controller", c.cfg.Name)
+	var last map[cause]string
+	told := map[cause]string{}
+	wait.UntilWithContext(ctx, func(context.Context) {
+		problems := c.health.problems()
+		for cause, what := range problems {
+			if last[cause] != "" && told[cause] == "" {
+				told[cause] = what
+				logger.Info("The health check fails", "problem", what)
+			}
 		}
-	}
+		for cause, what := range told {
+			if problems[cause] == "" {
+				delete(told, cause)
+				logger.Info("The health check has no such problem any more", "problem", what)
+			}
+		}
+		last = problems
+	}, lookInterval)
 }
 
 // takenForInvalid is about one object: what its users have written there leads to another one that the API server does not store, such as a pool
@@ -195,14 +201,10 @@ var causes = []struct {
 	what string
 }{
 	{func(err error) bool { return apierrors.IsNotFound(err) && !writes.NotThere(err) }, "the API server does not know the kind: " + applyCRDs},
-	{func(err error) bool {
-		return apierrors.IsForbidden(err) && says(err, "custom resource definition is terminating")
-	},
-		"the CustomResourceDefinition is being deleted: wait until it is gone, then " + applyCRDs},
 	// The API server gives no machine-readable cause.
-	{func(err error) bool {
-		return says(err, "admission webhook", "calling webhook", "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy", "exceeded quota")
-	}, "an admission webhook or policy refuses it: repair, change or delete the one that the answer names"},
+	{says("custom resource definition is terminating"), "the CustomResourceDefinition is being deleted: wait until it is gone, then " + applyCRDs},
+	{says("admission webhook", "calling webhook", "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy", "exceeded quota"),
+		"an admission webhook or policy refuses it: repair, change or delete the one that the answer names"},
 	{apierrors.IsForbidden, "the API server forbids it: " + applyRBAC},
 	{apierrors.IsUnauthorized, "the API server does not know this process: renew its credentials"},
 	{apierrors.IsTooManyRequests, "the API server turns requests away: see whether it is overloaded, and its priority and fairness rules"},
@@ -220,17 +222,17 @@ var causes = []struct {
 		"the API server does not answer in time: look at the network, at its load, at etcd and at admission webhooks"},
 }
 
-// whyNot says why something failed and what to do about it. It returns the zero value if nothing failed, or nothing was tried.
-func whyNot(err error) problem {
+// whyNot says why something failed and what to do about it. failed is false if nothing failed, or nothing was tried.
+func whyNot(err error) (p problem, failed bool) {
 	if err == nil || writes.NotItsTurn(err) || errors.As(err, new(writes.Later)) && !said(err) {
-		return problem{}
+		return problem{}, false
 	}
 	for _, c := range causes {
 		if c.is(err) {
-			return problem{c.what, err}
+			return problem{c.what, err}, true
 		}
 	}
-	return problem{What: err.Error()}
+	return problem{"it fails", err}, true
 }
 
 // said reports whether the API server answered.
@@ -239,6 +241,8 @@ func said(err error) bool {
 	return errors.As(err, &status)
 }
 
-func says(err error, words ...string) bool {
-	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(err.Error(), w) })
+func says(words ...string) func(error) bool {
+	return func(err error) bool {
+		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(err.Error(), w) })
+	}
 }

@@ -19,6 +19,10 @@ func (k *Kind) plural() string { return k.Name + k.Resource[len(k.Name):] }
 // crd is the name of the kind's CustomResourceDefinition.
 func (k *Kind) crd() string { return k.Resource + "." + k.Group }
 
+func (k *Kind) apiVersion(version string) string {
+	return schema.GroupVersion{Group: k.Group, Version: version}.String()
+}
+
 func (k *Kind) resource(version string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: k.Group, Version: version, Resource: k.Resource}
 }

@@ -1,8 +1,6 @@
 package runner
 
 import (
-	"maps"
-	"slices"
 	"sync"
 
 	"k8s.io/component-base/metrics"
@@ -38,9 +36,6 @@ var (
 
 	descs = []*metrics.Desc{readyDesc, failDesc, waitDesc, boundDesc, clashDesc, poolsDesc, k0rdentUse, k0rdentBound}
 
-	syncs = metrics.NewCounterVec(&metrics.CounterOpts{
-		Name: prefix + "syncs_total", Help: "Number of times that an object was worked on, by result: success, failure, later.", StabilityLevel: metrics.ALPHA,
-	}, []string{"controller", "kind", "result"})
 	sent = metrics.NewCounterVec(&metrics.CounterOpts{
 		Name: prefix + "writes_total", Help: "Number of writes by kind, verb and outcome: success, refused (by the API server), not_sent, unknown (no answer).", StabilityLevel: metrics.ALPHA,
 	}, []string{"controller", "kind", "verb", "outcome"})
@@ -53,7 +48,7 @@ var (
 var (
 	shown    collector
 	register = sync.OnceFunc(func() {
-		legacyregistry.MustRegister(syncs, sent, tookSeconds)
+		legacyregistry.MustRegister(sent, tookSeconds)
 		legacyregistry.CustomMustRegister(&shown)
 	})
 )
@@ -61,26 +56,14 @@ var (
 // collector shows the controllers that run in this process.
 type collector struct {
 	metrics.BaseStableCollector
-	mu      sync.Mutex
-	running map[string]*Controller // by name
+	running sync.Map // *Controller by name
 }
 
 // show makes the metrics show a controller until hide is called. A program without such a controller does not have these metrics.
 func show(c *Controller) (hide func()) {
 	register()
-	shown.mu.Lock()
-	defer shown.mu.Unlock()
-	if shown.running == nil {
-		shown.running = map[string]*Controller{}
-	}
-	shown.running[c.cfg.Name] = c
-	return func() {
-		shown.mu.Lock()
-		defer shown.mu.Unlock()
-		if shown.running[c.cfg.Name] == c {
-			delete(shown.running, c.cfg.Name)
-		}
-	}
+	shown.running.Store(c.cfg.Name, c)
+	return func() { shown.running.CompareAndDelete(c.cfg.Name, c) }
 }
 
 // DescribeWithStability is called by the registry.
@@ -92,24 +75,23 @@ func (s *collector) DescribeWithStability(ch chan<- *metrics.Desc) {
 
 // CollectWithStability is called by the registry.
 func (s *collector) CollectWithStability(ch chan<- metrics.Metric) {
-	s.mu.Lock()
-	running := slices.Collect(maps.Values(s.running))
-	s.mu.Unlock()
-	for _, c := range running {
-		c.collect(ch)
-	}
+	s.running.Range(func(_, c any) bool {
+		c.(*Controller).collect(ch)
+		return true
+	})
 }
 
 func (c *Controller) collect(ch chan<- metrics.Metric) {
 	gauge := func(d *metrics.Desc, value float64, labels ...string) {
 		ch <- metrics.NewLazyConstMetric(d, metrics.GaugeValue, value, append([]string{c.cfg.Name}, labels...)...)
 	}
-	ready := 0.
-	if c.Check(nil) == nil {
-		ready = 1
+	gauge(readyDesc, number(c.Check(nil) == nil))
+	failing := map[*Kind]int{}
+	for cause, of := range c.health.failing() {
+		if !cause.reads {
+			failing[cause.kind] += of.n
+		}
 	}
-	gauge(readyDesc, ready)
-	failing := c.health.failing()
 	for kind := range c.cfg.Workers {
 		gauge(failDesc, float64(failing[kind]), kind.Name)
 	}
@@ -129,25 +111,16 @@ func (c *Controller) collect(ch chan<- metrics.Metric) {
 		}
 	}
 	for _, i := range f.IPAMs {
-		bound := 0.
-		if i.Bound {
-			bound = 1
-		}
 		ch <- metrics.NewLazyConstMetric(k0rdentUse, metrics.GaugeValue, 1, ClusterIPAMs.Name, i.Namespace, i.Name)
-		ch <- metrics.NewLazyConstMetric(k0rdentBound, metrics.GaugeValue, bound, ClusterIPAMs.Name, i.Namespace, i.Name)
+		ch <- metrics.NewLazyConstMetric(k0rdentBound, metrics.GaugeValue, number(i.Bound), ClusterIPAMs.Name, i.Namespace, i.Name)
 	}
 }
 
-// countSync counts the result of the work on an object.
-func (c *Controller) countSync(kind *Kind, err error, p problem) {
-	result := "failure"
-	switch {
-	case err == nil:
-		result = "success"
-	case p.What == "":
-		result = "later"
+func number(is bool) float64 {
+	if is {
+		return 1
 	}
-	syncs.WithLabelValues(c.cfg.Name, kind.Name, result).Inc()
+	return 0
 }
 
 // countWrite counts a write.

@@ -16,11 +16,10 @@ import (
 type other struct {
 	Other
 
-	mu      sync.Mutex
-	holder  string    // empty: nobody holds it
-	renewed time.Time // the time in the Lease
-	seen    time.Time // when that has changed last
-	valid   time.Duration
+	mu     sync.Mutex
+	seen   time.Time // when the last renewal was seen
+	valid  time.Duration
+	holder string
 }
 
 const (
@@ -45,48 +44,29 @@ func (o *other) leads() (why string) {
 	}
 }
 
-// heard records what the Lease shows.
-func (o *other) heard(lease *coordinationv1.Lease) {
+// renewed records a renewal or a release. The Lease may be deleted after it: that changes nothing.
+func (o *other) renewed(lease *coordinationv1.LeaseSpec) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var renewed time.Time
-	if lease.Spec.RenewTime != nil {
-		renewed = lease.Spec.RenewTime.Time
-	}
-	if first := o.renewed.IsZero(); !renewed.Equal(o.renewed) && (!first || time.Since(renewed) <= longAgo) {
-		o.seen = time.Now()
-	}
-	o.holder, o.renewed = ptr.Deref(lease.Spec.HolderIdentity, ""), renewed
-	o.valid = time.Duration(max(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0), 1)) * time.Second
+	o.seen, o.holder = time.Now(), ptr.Deref(lease.HolderIdentity, "")
+	o.valid = time.Duration(ptr.Deref(lease.LeaseDurationSeconds, 0)) * time.Second
 }
 
-// gone records that there is no Lease any more. To delete it is to release it.
-func (o *other) gone() {
-	leads := o.leads() != ""
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.holder, o.renewed = "", (time.Time{}); leads {
-		o.seen = time.Now()
-	}
-}
+var leases = &Kind{Name: "Lease", Group: coordinationv1.GroupName, Resource: "leases", Versions: []string{"v1"}}
 
 // watch watches the Lease until ctx is done. synced reports whether it was read.
 func (o *other) watch(ctx context.Context, c *Controller) (synced cache.InformerSynced) {
-	what := fmt.Sprintf("the Lease of %s", o.Program)
-	lw := listWatch(c.kubernetes.CoordinationV1().Leases(o.Namespace), "metadata.name="+o.Name, c.noteRead(ctx, what))
-	informer := newInformer(what, lw, &coordinationv1.Lease{}, nil)
-	heard := func(lease any) {
-		before := o.leads()
-		if o.heard(lease.(*coordinationv1.Lease)); o.leads() != before {
-			c.again()
-		}
-	}
+	informer := c.informer(leases, "v1", o.Namespace, "metadata.name="+o.Name, into(func(*coordinationv1.Lease, error) {}))
 	handler, _ := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    heard,
-		UpdateFunc: func(_, now any) { heard(now) },
-		DeleteFunc: func(any) {
-			o.gone()
-			c.again()
+		AddFunc: func(now any) {
+			if spec := &now.(*coordinationv1.Lease).Spec; spec.RenewTime != nil && time.Since(spec.RenewTime.Time) <= longAgo {
+				o.renewed(spec)
+			}
+		},
+		UpdateFunc: func(before, now any) {
+			if spec := &now.(*coordinationv1.Lease).Spec; !before.(*coordinationv1.Lease).Spec.RenewTime.Equal(spec.RenewTime) {
+				o.renewed(spec)
+			}
 		},
 	})
 	go informer.RunWithContext(ctx)

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -33,8 +34,19 @@ func (l Lister[T]) Get(namespace, name string) (object T, ok bool) {
 }
 
 // List returns all objects, in no order.
-func (l Lister[T]) List() []T {
-	found := l.indexer.List()
+func (l Lister[T]) List() []T { return typed[T](l.indexer.List()) }
+
+// Index returns a function that returns the objects of a name: those for which nameOf returns it. It is called at most once, in Config.New.
+func (l Lister[T]) Index(nameOf func(T) types.NamespacedName) func(types.NamespacedName) []T {
+	const index = "name"
+	_ = l.indexer.AddIndexers(cache.Indexers{index: func(o any) ([]string, error) { return []string{nameOf(o.(T)).String()}, nil }})
+	return func(name types.NamespacedName) []T {
+		found, _ := l.indexer.ByIndex(index, name.String()) // It fails only without the index.
+		return typed[T](found)
+	}
+}
+
+func typed[T any](found []any) []T {
 	all := make([]T, len(found))
 	for i, object := range found {
 		all[i] = object.(T)
@@ -48,25 +60,25 @@ func (l Lister[T]) List() []T {
 // If nobody saw the end of an object, because the watch missed it, before has a deletionTimestamp in any case.
 // For an Optional kind that is not served, the Lister stays empty.
 func Read[T any, P Pointer[T]](t *Term, kind *Kind, changed func(before, now P)) Lister[P] {
-	r := &reading{changed: func(before, now metav1.Object) {
+	r := &reading{indexer: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})}
+	r.changed = func(before, now metav1.Object) {
 		b, _ := before.(P)
 		n, _ := now.(P)
+		if now == nil {
+			t.waiting.Delete(before.GetUID())
+		}
 		changed(b, n)
-	}}
-	var lw cache.ListerWatcher
-	if t.list != nil {
-		lw = t.list(kind)
 	}
-	informer := newInformer(kind.plural(), lw, &unstructured.Unstructured{}, func(from any) (any, error) { return decode[T, P](t, kind, from), nil })
-	r.indexer = informer.GetIndexer()
-	if lw != nil {
-		r.informer = informer
+	if t.informer != nil {
+		if _, served := t.Served(kind); served {
+			r.informer = t.informer(kind, into(func(object P, err error) {
+				t.Event(object, kind, false, "Unreadable", "The controller cannot read this object: "+err.Error()+". Correct or delete it")
+			}))
+			r.indexer = r.informer.GetIndexer()
+		}
 	}
 	if t.reads == nil {
 		t.reads = map[*Kind]*reading{}
-	}
-	if t.reads[kind] != nil {
-		panic(kind.Name + " is read twice")
 	}
 	t.reads[kind] = r
 	return Lister[P]{r.indexer}
@@ -118,11 +130,11 @@ func unseen(object metav1.Object) metav1.Object {
 	return object
 }
 
-// Shows passes an object to a term, as the watch does. For tests.
+// Shows passes an object to a term, as the watch does, if the Logic reads its kind. For tests.
 func (t *Term) Shows(kind *Kind, object metav1.Object) {
 	r, ok := t.reads[kind]
 	if !ok {
-		return // The Logic does not read this kind.
+		return
 	}
 	r.shows.Lock()
 	defer r.shows.Unlock()
@@ -136,68 +148,64 @@ func (t *Term) Shows(kind *Kind, object metav1.Object) {
 	}
 }
 
-// Gone passes the end of an object, in its last state, to a term, as the watch does. For tests.
+// Gone passes the end of an object, in its last state, to a term, as the watch does, if the Logic reads its kind. For tests.
 func (t *Term) Gone(kind *Kind, object metav1.Object) {
-	r, ok := t.reads[kind]
-	if !ok {
-		return
+	if r, ok := t.reads[kind]; ok {
+		r.shows.Lock()
+		defer r.shows.Unlock()
+		_ = r.indexer.Delete(object)
+		r.changed(object, nil)
 	}
-	r.shows.Lock()
-	defer r.shows.Unlock()
-	_ = r.indexer.Delete(object)
-	r.changed(object, nil)
 }
 
-// decode converts what a watch shows. All API versions of a kind have the fields that are read. Of an object that cannot be converted, only the
-// metadata remains: it stops nothing, and nothing is decided from it.
-func decode[T any, P Pointer[T]](t *Term, kind *Kind, from any) any {
-	raw, ok := from.(*unstructured.Unstructured)
-	if !ok {
-		return from // It has been converted.
+// into returns what converts the objects of an informer. All API versions of a kind have the fields that are read. Of an object that cannot be
+// converted, only the metadata remains: it stops nothing, and nothing is decided from it.
+func into[T any, P interface {
+	*T
+	metav1.Object
+}](unreadable func(P, error)) cache.TransformFunc {
+	return func(from any) (any, error) {
+		raw, ok := from.(*unstructured.Unstructured)
+		if !ok {
+			return from, nil // It has been converted.
+		}
+		object := P(new(T))
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw.Object, object); err != nil {
+			object = P(new(T)) // Some fields may be set.
+			_ = runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"metadata": raw.Object["metadata"]}, object)
+			unreadable(object, err)
+		}
+		object.SetManagedFields(nil)
+		return object, nil
 	}
-	object := P(new(T))
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw.Object, object); err != nil {
-		object = P(new(T)) // Some fields may be set.
-		_ = runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"metadata": raw.Object["metadata"]}, object)
-		t.Event(object, kind, false, "Unreadable", "The controller cannot read this object: "+err.Error()+". Correct or delete it")
-	}
-	object.SetManagedFields(nil)
-	return object
 }
 
-// newInformer returns an informer that keeps what transform makes of each object. lw may be nil if it is never run.
-func newInformer(what string, lw cache.ListerWatcher, example runtime.Object, transform cache.TransformFunc) cache.SharedIndexInformer {
-	informer := cache.NewSharedIndexInformerWithOptions(lw, example, cache.SharedIndexInformerOptions{ObjectDescription: what})
-	// These fail only for an informer that runs. listWatch notes the errors.
-	_ = informer.SetTransform(transform)
-	_ = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
-		klog.FromContext(ctx).V(4).Info("Will read again", "what", what, "err", err)
-	})
-	return informer
-}
-
-// listWatch is what an informer reads. Its first list is a consistent read, whereas that of client-go may come from a watch cache that lags.
-// Then writes of an earlier leader could be missing. note gets the result of every request.
-func listWatch[L runtime.Object](client interface {
-	List(ctx context.Context, opts metav1.ListOptions) (L, error)
-	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
-}, fieldSelector string, note func(error)) cache.ListerWatcher {
-	return &cache.ListWatch{
+// informer returns an informer of the objects that options select. Its first list is a consistent read, whereas that of client-go may come from a
+// watch cache that lags. Then writes of an earlier leader could be missing.
+func (c *Controller) informer(kind *Kind, version, namespace, fieldSelector string, transform cache.TransformFunc) cache.SharedIndexInformer {
+	client, key := c.dynamic.Resource(kind.resource(version)).Namespace(namespace), Key{Kind: kind}
+	informer := cache.NewSharedIndexInformerWithOptions(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			if opts.FieldSelector = fieldSelector; opts.ResourceVersion == "0" {
 				opts.ResourceVersion = ""
 			}
 			list, err := client.List(ctx, opts)
-			note(err)
+			c.health.did(key, err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 			opts.FieldSelector = fieldSelector
 			w, err := client.Watch(ctx, opts)
 			if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) { // The informer then lists.
-				note(err)
+				c.health.did(key, err)
 			}
 			return w, err
 		},
-	}
+	}, &unstructured.Unstructured{}, cache.SharedIndexInformerOptions{Indexers: cache.Indexers{}, ObjectDescription: kind.plural()})
+	// These fail only for an informer that runs. The health check names errors.
+	_ = informer.SetTransform(transform)
+	_ = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
+		klog.FromContext(ctx).V(4).Info("Will read again", "what", kind.plural(), "err", err)
+	})
+	return informer
 }

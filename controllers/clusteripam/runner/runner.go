@@ -3,13 +3,14 @@
 // It has the shape of a controller of controller-runtime, on client-go's informers and work queue, because it also runs inside
 // kube-controller-manager, whose metrics and election must stay its own:
 //
-//  1. The controller waits until the API server serves every kind that the Logic reads, and while another program does its work.
+//  1. The controller waits until the CustomResourceDefinition of every kind that the Logic reads says that it is served, and while another program
+//     does its work.
 //  2. Then a term begins: Config.New builds a Logic, which says by Read what it reads. The first list of each kind is a consistent read, made
 //     after this process became the leader and after every unanswered write of the process is over.
 //  3. When every object that exists was passed to the Logic's handlers, workers call Reconcile for the keys that the handlers have queued. The
 //     returned error says when to try again (packages writes and queues).
 //  4. A write passes the fence and is sent exactly once. writes.Answered(err) says whether its outcome is known.
-//  5. If a kind is not served any more, or the other program starts, the term ends when its writes have ended, and the controller waits again.
+//  5. If other kinds or versions are served, or the other program starts, the term ends when its writes have ended, and the controller begins again.
 //
 // A panic ends the process.
 package runner
@@ -17,6 +18,7 @@ package runner
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,7 +29,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
-// Config is the input of New. Name, Client, Reads, Queues and New are required.
+// Config is the input of New. Name, Client, Reads, Workers and New are required.
 type Config struct {
 	// Name is the controller's name: in --controllers, and as its ServiceAccount, field manager and event source.
 	Name string
@@ -37,7 +39,7 @@ type Config struct {
 	Fence writes.Fence
 	// Reads are the kinds that the Logic reads.
 	Reads []Reads
-	// Workers are how many workers each kind of key has. A Kind without a Resource makes a queue of its own for other work on an object.
+	// Workers are how many workers each kind of key has.
 	Workers map[*Kind]int
 	// New builds the Logic of a term. It makes no requests. In it, Read says what is done with each kind.
 	New func(*Term) Logic
@@ -82,7 +84,8 @@ type Term struct {
 	API API
 	// Queue takes the keys to work on. Safe for concurrent use.
 	Queue Queue
-	// Served returns the API version, with its group, in which a kind is read and written; false for an absent Optional kind.
+	// Served returns the API version, with its group, in which a kind is read and written; false for an absent Optional kind. A kind that is not in
+	// Config.Reads is taken for served in the first of its Versions.
 	Served func(*Kind) (apiVersion string, ok bool)
 	// Event tells the users of an object something: a Warning unless normal. It never blocks, and says nothing twice within ten minutes.
 	Event func(about metav1.Object, kind *Kind, normal bool, reason, message string)
@@ -91,9 +94,19 @@ type Term struct {
 	// Took records how long an object waited for what it asked for.
 	Took func(time.Duration)
 
-	reads map[*Kind]*reading
-	// list returns what an informer of a kind reads; nil if the kind is absent. It is nil in a test.
-	list func(*Kind) cache.ListerWatcher
+	reads   map[*Kind]*reading
+	waiting sync.Map // since when objects wait, by UID
+	// informer returns one of a kind that is served. It is nil in a test.
+	informer func(*Kind, cache.TransformFunc) cache.SharedIndexInformer
+}
+
+// Waits notes whether an object waits for what it asks for. How long it did goes to Took when it has that, and is forgotten when it is deleted.
+func (t *Term) Waits(object metav1.Object, waits bool) {
+	if waits {
+		t.waiting.LoadOrStore(object.GetUID(), time.Now())
+	} else if since, waited := t.waiting.LoadAndDelete(object.GetUID()); waited {
+		t.Took(time.Since(since.(time.Time)))
+	}
 }
 
 // Queue is a queue of keys.
@@ -147,7 +160,6 @@ func (k Key) String() string {
 }
 
 // API is every request that a Logic sends. What an error of a write says: writes.Answered, writes.NotSent, writes.NotThere.
-// A kind that is not in Config.Reads is read and written in the first of its Versions.
 type API interface {
 	// Get reads an object from etcd, past every cache, into object: a pointer to a new struct of the kind.
 	Get(ctx context.Context, kind *Kind, of types.NamespacedName, object metav1.Object) error

@@ -21,7 +21,6 @@ type server struct {
 	objects map[string]map[string]map[string]any // by resource, and by namespace/name
 	watches map[*watcher]bool
 	code    int      // of answers to writes; 0: the connection breaks
-	failing bool     // discovery
 	expired bool     // the next watch must list again
 	writes  []string // arrived
 	bad     []string // requests that must not be
@@ -29,6 +28,7 @@ type server struct {
 
 type watcher struct {
 	resource string
+	selector string // of fields: that of a name, or empty
 	pipe     *io.PipeWriter
 	events   chan string
 }
@@ -45,7 +45,7 @@ func newServer() *server {
 func kindOf(resource string) (apiVersion, kind string) {
 	switch resource {
 	case "customresourcedefinitions":
-		return "meta.k8s.io/v1", "PartialObjectMetadata"
+		return "apiextensions.k8s.io/v1", "CustomResourceDefinition"
 	case "leases":
 		return "coordination.k8s.io/v1", "Lease"
 	default:
@@ -87,7 +87,7 @@ func (s *server) put(resource, namespace, name string, fields map[string]any) {
 	fields["metadata"] = metadata
 	fields["apiVersion"], fields["kind"] = kindOf(resource)
 	for w := range s.watches {
-		if w.resource == resource {
+		if w.resource == resource && selects(w.selector, fields) {
 			w.events <- watchEvent(event, fields)
 		}
 	}
@@ -113,33 +113,39 @@ func (s *server) wrote(what string) (all []string) {
 	return all
 }
 
-// serves sets the versions of a kind, and the labels of its CustomResourceDefinition; without versions there is none.
-func (s *server) serves(kind *Kind, labels map[string]any, versions ...string) {
-	s.turns(kind, versions...)
-	var crd map[string]any
-	if versions != nil {
-		crd = map[string]any{"metadata": map[string]any{"labels": labels}}
-	}
-	s.put("customresourcedefinitions", "", kind.crd(), crd)
+func selects(selector string, object map[string]any) bool {
+	return selector == "" || selector == fmt.Sprintf("metadata.name=%s", object["metadata"].(map[string]any)["name"])
 }
 
-// turns sets the versions of a kind, and does not tell.
-func (s *server) turns(kind *Kind, versions ...string) {
+// serves sets the versions of a kind, and the labels of its CustomResourceDefinition; without versions there is none.
+func (s *server) serves(kind *Kind, labels map[string]any, versions ...string) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	var crd map[string]any
+	var served []any
 	for _, v := range kind.Versions {
-		s.served[kind.Group+"/"+v+"/"+kind.Resource] = slices.Contains(versions, v)
+		is := slices.Contains(versions, v)
+		s.served[kind.Group+"/"+v+"/"+kind.Resource] = is
+		served = append(served, map[string]any{"name": v, "served": is})
 	}
 	if versions == nil {
 		s.end(kind.Resource)
+	} else {
+		crd = map[string]any{"metadata": map[string]any{"labels": labels}, "spec": map[string]any{"versions": served},
+			"status": map[string]any{"conditions": []any{map[string]any{"type": "Established", "status": "True"}}}}
 	}
+	s.mu.Unlock()
+	s.put(definitions.Resource, "", kind.crd(), crd)
 }
 
-// fails has discovery fail.
-func (s *server) fails(does bool) {
+// deletes marks the CustomResourceDefinition of a kind as deleted.
+func (s *server) deletes(kind *Kind) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.failing = does
+	crd := maps.Clone(s.objects[definitions.Resource]["/"+kind.crd()])
+	metadata := maps.Clone(crd["metadata"].(map[string]any))
+	s.mu.Unlock()
+	metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+	crd["metadata"] = metadata
+	s.put(definitions.Resource, "", kind.crd(), crd)
 }
 
 // misses ends the watches of a resource, and forgets what happens until they begin again.
@@ -194,10 +200,6 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 		namespace, rest = rest[1], rest[2:]
 	}
 	s.mu.Lock()
-	if len(rest) == 0 {
-		defer s.mu.Unlock()
-		return s.discovers(r, prefix), nil
-	}
 	served := s.served[prefix+"/"+rest[0]] || rest[0] == "events"
 	s.mu.Unlock()
 	switch {
@@ -215,22 +217,6 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 	default:
 		return s.reads(r, rest[0])
 	}
-}
-
-func (s *server) discovers(r *http.Request, prefix string) *http.Response {
-	if s.failing {
-		return status(r, 500, "InternalError")
-	}
-	var resources []any
-	for served, is := range s.served {
-		if resource, ok := strings.CutPrefix(served, prefix+"/"); ok && is {
-			resources = append(resources, map[string]any{"name": resource})
-		}
-	}
-	if resources == nil {
-		return status(r, 404, "NotFound")
-	}
-	return answer(r, 200, map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": prefix, "resources": resources})
 }
 
 // writesTo notes a write, and returns what it contains.
@@ -261,10 +247,11 @@ func (s *server) reads(r *http.Request, resource string) (*http.Response, error)
 		s.bad = append(s.bad, "a read that need not be recent: "+r.URL.String())
 	}
 	apiVersion, kind := kindOf(resource)
+	selector := query.Get("fieldSelector")
+	objects := slices.DeleteFunc(slices.Collect(maps.Values(s.objects[resource])), func(o map[string]any) bool { return !selects(selector, o) })
 	if query.Get("watch") == "" {
 		return answer(r, 200, map[string]any{
-			"apiVersion": apiVersion, "kind": kind + "List", "metadata": map[string]any{"resourceVersion": strconv.Itoa(s.version)},
-			"items": slices.Collect(maps.Values(s.objects[resource])),
+			"apiVersion": apiVersion, "kind": kind + "List", "metadata": map[string]any{"resourceVersion": strconv.Itoa(s.version)}, "items": objects,
 		}), nil
 	}
 	if query.Get("sendInitialEvents") != "true" && s.expired {
@@ -272,10 +259,10 @@ func (s *server) reads(r *http.Request, resource string) (*http.Response, error)
 		return status(r, 410, "Expired"), nil
 	}
 	reader, writer := io.Pipe()
-	w := &watcher{resource: resource, pipe: writer, events: make(chan string, 100)}
+	w := &watcher{resource: resource, selector: selector, pipe: writer, events: make(chan string, 100)}
 	s.watches[w] = true
 	if query.Get("sendInitialEvents") == "true" {
-		for _, object := range s.objects[resource] {
+		for _, object := range objects {
 			w.events <- watchEvent("ADDED", object)
 		}
 		w.events <- watchEvent("BOOKMARK", map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{

@@ -1,0 +1,120 @@
+package claims
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
+	"github.com/multicidr/controller-manager/controllers/writes"
+)
+
+// Write is one request to the API server. Without Is, Want is created; without Want, Is is deleted. Otherwise Want is a copy of Is with a changed
+// status or with other changes, and the difference is sent. It fails if the object has changed since it was cached.
+type Write struct {
+	Kind     *runner.Kind
+	Is, Want metav1.Object
+	// Events are told once the write is sent.
+	Events []Event
+}
+
+// Event tells the users of the written object something.
+type Event struct {
+	Normal          bool // otherwise it is a warning
+	Reason, Message string
+}
+
+// Change returns the write that makes an object as it should be; none if it is.
+func Change(kind *runner.Kind, is, want metav1.Object, events ...Event) []Write {
+	w := Write{Kind: kind, Is: is, Want: want, Events: events}
+	if len(w.Changes()) == 0 {
+		return nil
+	}
+	return []Write{w}
+}
+
+// Changes returns the difference between Is and Want as a JSON merge patch.
+func (w *Write) Changes() (changes map[string]any) {
+	is, err := encode(w.Is)
+	want, err2 := encode(w.Want)
+	if err = errors.Join(err, err2); err == nil {
+		is, err = jsonpatch.CreateMergePatch(is, want)
+	}
+	if err == nil {
+		err = json.Unmarshal(is, &changes)
+	}
+	if err != nil {
+		panic(err) // Objects of the API can be encoded.
+	}
+	return changes
+}
+
+// encode returns an object with a status in any case: to remove a whole status would remove what others have written there, too.
+func encode(object metav1.Object) ([]byte, error) {
+	text, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	return jsonpatch.MergePatch([]byte(`{"status":{}}`), text)
+}
+
+// OfStatus reports whether a write changes a status.
+func (w *Write) OfStatus() bool {
+	if w.Is == nil || w.Want == nil {
+		return false
+	}
+	_, ok := w.Changes()["status"]
+	return ok
+}
+
+// Carry carries out writes in order, up to the first one that fails: the following ones are only right after it. If the API server refuses
+// one, decide is asked again with the reason, and of its answer the statuses are written, so that users see why. A conflict is no refusal: the object has
+// changed since it was cached.
+func Carry(ctx context.Context, t *runner.Term, decide func(refused string) []Write) error {
+	for _, w := range decide("") {
+		err := w.send(ctx, t)
+		if err == nil {
+			continue
+		}
+		if !w.OfStatus() && writes.Answered(err) && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err)) {
+			for _, w := range decide(err.Error()) {
+				if w.OfStatus() && w.send(ctx, t) != nil {
+					break // It is tried again together with what was refused.
+				}
+			}
+		}
+		return err
+	}
+	return nil
+}
+
+// send makes the request of a write, and tells of it.
+func (w *Write) send(ctx context.Context, t *runner.Term) (err error) {
+	about := w.Is
+	switch {
+	case w.Is == nil:
+		about = w.Want
+		err = t.API.Create(ctx, w.Kind, w.Want, nil)
+	case w.Want == nil:
+		err = t.API.Delete(ctx, w.Kind, nameOf(w.Is), w.Is.GetUID())
+	default:
+		patch := runner.MergePatchOfVersion(w.Is, w.Changes())
+		patch.Status = w.OfStatus()
+		err = t.API.Patch(ctx, w.Kind, nameOf(w.Is), patch, nil)
+	}
+	if err == nil || !writes.Answered(err) {
+		for _, e := range w.Events {
+			t.Event(about, w.Kind, e.Normal, e.Reason, e.Message)
+		}
+	}
+	return err
+}
+
+func nameOf(object metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
+}
