@@ -1,5 +1,6 @@
 // scale is the command behind `make scale`: our controllers, the originals and a bare loop of requests on a real etcd and kube-apiserver, with as
-// many Nodes, claims or clusters as one likes. It prints what it measures as Go's benchmarks do, for benchstat to compare.
+// many Nodes, claims or clusters as one likes. It prints what it measures as Go's benchmarks do, for benchstat to compare. clusterloader2 and kubemark load a
+// cluster that there is: neither starts one allocator after the other on fresh control planes, nor knows what the API server gives to a bare loop.
 // docs/engineering/performance.md says what each figure means, and what they were.
 package main
 
