@@ -1,4 +1,4 @@
-# Everything a person or CI does here; `make help` lists it. Needs Go, make, git and bash; test also a C compiler.
+# Everything a person or CI does here: `make help` lists what one needs first, `make help-all` the rest. Needs Go, make, git and bash; test also a C compiler.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -29,11 +29,11 @@ NODES ?= 12
 ##@ Try it
 
 .PHONY: run
-run: tools build ## Start a control plane with our controller manager and NODES=12 Nodes, and watch them until Ctrl-C
+run: tools build ## Start a control plane with our controller manager, and watch NODES=12 Nodes get podCIDRs
 	@$(BIN)/local-cluster run --nodes=$(NODES)
 
 .PHONY: demo
-demo: ## The same, but end as soon as every Node is served; non-zero if one is not; builds only what it starts
+demo: ## The same, but end as soon as every Node is served
 	@hack/build.sh bin/etcd go.etcd.io/etcd/server/v3 hack/tools -- $(BIN)/kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver hack/tools/kubernetes -- \
 		$(BIN)/local-cluster ./cmd/local-cluster -- $(BIN)/kube-controller-manager ./cmd/kube-controller-manager
 ifdef MODFILE
@@ -42,7 +42,7 @@ endif
 	@$(BIN)/local-cluster demo --nodes=$(NODES)
 
 .PHONY: demo-cluster-ipam
-demo-cluster-ipam: tools build ## Give clusters and their machines addresses from pools, show who has what, and end; see docs/cluster-ipam/README.md
+demo-cluster-ipam: tools build #: Give clusters and their machines addresses from pools, show who has what, and end; see docs/cluster-ipam/README.md
 	@$(BIN)/local-cluster cluster-ipam
 
 # `make cluster INSTALL=no`, and so with all targets: no Debian package is installed, it is only said which one is missing.
@@ -52,7 +52,7 @@ CONTROL_PLANES ?= 1
 WORKERS ?= 2
 
 .PHONY: cluster
-cluster: cluster-tools cluster-image ## Start a real kubeadm cluster with CONTROL_PLANES=1 and WORKERS=2 kubelets in namespaces of this host; as root on Linux; installs missing Debian packages unless INSTALL=no
+cluster: cluster-tools cluster-image ## Start a real kubeadm cluster on this host, as root on Linux: CONTROL_PLANES=1 WORKERS=2
 	@hack/ensure-cluster-programs.sh
 ifdef MODFILE
 	@mkdir -p $(BIN)/patches
@@ -62,22 +62,22 @@ endif
 		--image=$(BIN)/images/kube-controller-manager-linux-$$(go env GOARCH).tar --apply=manifests/crds --apply=manifests/rbac
 
 .PHONY: cluster-down
-cluster-down: ## End it, in whatever state it is, and remove its directory; bin/cluster down --help says what stays
+cluster-down: ## End it
 	@go build -o $(BIN)/cluster ./hack/cluster
 	@$(BIN)/cluster down
 
 .PHONY: setup-test-env
-setup-test-env: tools build ## Start a control plane with the CRDs only, in the background, to run node-ipam-controller by hand on; says how
+setup-test-env: tools build #: Start a control plane with the CRDs only, in the background, to run node-ipam-controller by hand on; says how
 	@hack/test-env.sh up
 
 .PHONY: teardown-test-env
-teardown-test-env: ## End it
+teardown-test-env: #: End it
 	@hack/test-env.sh down
 
 ##@ Build
 
 .PHONY: build
-build: ## Build bin/kube-controller-manager, bin/node-ipam-controller, bin/cluster-ipam-controller, bin/local-cluster, the command behind run and demo, and bin/kubectl-node_ipam; KUBERNETES=v1.36 builds them for that minor, into bin/v1.36
+build: ## Build our programs into bin/; with KUBERNETES=v1.36 for that minor, into bin/v1.36
 	@hack/build.sh $(BIN)/kube-controller-manager ./cmd/kube-controller-manager
 	@hack/build.sh $(BIN)/node-ipam-controller ./cmd/node-ipam-controller
 	@hack/build.sh $(BIN)/cluster-ipam-controller ./cmd/cluster-ipam-controller
@@ -85,13 +85,13 @@ build: ## Build bin/kube-controller-manager, bin/node-ipam-controller, bin/clust
 	@hack/build.sh $(BIN)/kubectl-node_ipam ./cmd/kubectl-node_ipam
 
 .PHONY: build-example
-build-example: ## Build bin/cloud-controller-manager, the example for authors of cloud providers
+build-example: #: Build bin/cloud-controller-manager, the example for authors of cloud providers
 	@hack/build.sh $(BIN)/cloud-controller-manager ./examples/cloud-controller-manager
 
 TOOLS := $(BIN)/etcd $(BIN)/kube-apiserver $(BIN)/kubectl
 
 .PHONY: tools
-tools: $(TOOLS) ## Build etcd, kube-apiserver and kubectl into bin/, at the versions of hack/tools/go.mod and hack/tools/kubernetes/go.mod
+tools: $(TOOLS) #: Build etcd, kube-apiserver and kubectl into bin/, at the versions of hack/tools/go.mod and hack/tools/kubernetes/go.mod
 
 # Kubernetes' programs are of a module of their own, whose dependencies have the versions that ours have: they are compiled once for all.
 bin/etcd: package := go.etcd.io/etcd/server/v3
@@ -106,7 +106,7 @@ bin/etcdctl bin/etcdutl: package = go.etcd.io/etcd/$(@F)/v3
 KUBEADM_TOOLS := $(BIN)/kubeadm $(BIN)/kubelet $(BIN)/kube-scheduler
 
 .PHONY: kubeadm-tools
-kubeadm-tools: $(KUBEADM_TOOLS) ## Build kubeadm, kubelet and kube-scheduler
+kubeadm-tools: $(KUBEADM_TOOLS) #: Build kubeadm, kubelet and kube-scheduler
 
 $(KUBEADM_TOOLS): package = k8s.io/kubernetes/cmd/$(@F)
 $(BIN)/kube-apiserver $(BIN)/kubectl $(KUBEADM_TOOLS): $(or $(MODFILE),hack/tools/kubernetes/go.mod hack/tools/kubernetes/go.sum) hack/build.sh
@@ -123,7 +123,7 @@ endif
 UPSTREAM := $(BIN)/upstream/kube-controller-manager
 
 .PHONY: upstream
-upstream: $(UPSTREAM) ## Build Kubernetes' own controller manager, which the parity test compares ours with
+upstream: $(UPSTREAM) #: Build Kubernetes' own controller manager, which the parity test compares ours with
 
 $(UPSTREAM): $(or $(MODFILE),go.mod go.sum) hack/build.sh
 	@hack/build.sh $@ k8s.io/kubernetes/cmd/kube-controller-manager
@@ -135,7 +135,7 @@ $(ORIGINAL): test/conformance/original/go.mod test/conformance/original/go.sum h
 	@hack/original.sh $(@D)
 
 .PHONY: cluster-tools
-cluster-tools: tools build upstream kubeadm-tools $(BIN)/node ## Build what make cluster needs: kubeadm, kubelet, containerd, network plugins
+cluster-tools: tools build upstream kubeadm-tools $(BIN)/node #: Build what make cluster needs: kubeadm, kubelet, containerd, network plugins
 	@hack/build.sh $(BIN)/cluster ./hack/cluster
 
 # What runs on a cluster's machines beside Kubernetes.
@@ -151,12 +151,12 @@ $(BIN)/node: bin/node
 endif
 
 .PHONY: kubectl-node-ipam
-kubectl-node-ipam: ## Build bin/kubectl-node_ipam, the plugin behind `kubectl node-ipam`, and what completes its arguments: docs/use/kubectl-node-ipam.md
+kubectl-node-ipam: #: Build bin/kubectl-node_ipam, the plugin behind `kubectl node-ipam`, and what completes its arguments: docs/use/kubectl-node-ipam.md
 	@hack/build.sh bin/kubectl-node_ipam ./cmd/kubectl-node_ipam
 	@ln -sf kubectl-node_ipam bin/kubectl_complete-node_ipam
 
 .PHONY: preflight
-preflight: ## Build bin/preflight, which is `kubectl node-ipam check` as a program of its own: is a cluster ready for our manager and for more than one range?
+preflight: #: Build bin/preflight, which is `kubectl node-ipam check` as a program of its own: is a cluster ready for our manager and for more than one range?
 	@hack/build.sh bin/preflight ./cmd/preflight
 
 # How make image calls the images, and for which machines it makes them. Name another tag for a build that is to replace one on a machine
@@ -166,7 +166,7 @@ TAG ?= $(shell KUBERNETES=$(KUBERNETES) hack/image-tag.sh)
 PLATFORMS ?= linux/amd64,linux/arm64
 
 .PHONY: image
-image: ## Write images of our programs to bin/images, one archive each with an index of PLATFORMS=linux/amd64,linux/arm64, as REGISTRY/program:TAG
+image: ## Write images of our programs to bin/images: REGISTRY=, TAG=, PLATFORMS=linux/amd64,linux/arm64
 	@REGISTRY=$(REGISTRY) TAG=$(TAG) PLATFORMS=$(PLATFORMS) hack/image.sh
 
 # The name that users of kubernetes-sigs/node-ipam-controller know.
@@ -180,7 +180,7 @@ cluster-image:
 
 # The epoch is the time of all files in the archive, so that the same files make the same archive.
 .PHONY: chart
-chart: ## Package the Helm charts of node-ipam-controller and cluster-ipam-controller into bin/
+chart: #: Package the Helm charts into bin/
 	@SOURCE_DATE_EPOCH=0 go -C test/chart tool helm package $(CURDIR)/manifests/charts/node-ipam-controller $(CURDIR)/manifests/charts/cluster-ipam-controller --destination $(CURDIR)/bin
 
 ##@ Release it
@@ -190,20 +190,20 @@ VERSION ?= $(shell cat controllers/build/VERSION)
 RELEASE := bin/release/$(VERSION)
 
 .PHONY: release
-release: ## Make all files of a release from a clean clone of HEAD, in bin/release/VERSION=v0.2.0; see docs/engineering/releasing.md; the first time compiles Kubernetes for each platform
+release: ## Make all files of a release from a clean clone of HEAD: VERSION=, REGISTRY=
 	@VERSION=$(VERSION) REGISTRY=$(REGISTRY) $(if $(filter-out file,$(origin PLATFORMS)),PLATFORMS=$(PLATFORMS)) PROGRAMS='$(PROGRAMS)' COMMANDS='$(COMMANDS)' COMMAND_PLATFORMS=$(COMMAND_PLATFORMS) hack/release.sh $(RELEASE)
 
 # What it builds anew: preflight, or a program of an image.
 REBUILD ?= preflight
 
 .PHONY: verify-release
-verify-release: tools ## Read a release back: checksums, programs, charts and manifests in an API server; and build REBUILD=preflight anew, for the same bytes
+verify-release: tools #: Read a release back: checksums, programs, charts and manifests in an API server; and build REBUILD=preflight anew, for the same bytes
 	@REBUILD=$(REBUILD) hack/verify-release.sh $(RELEASE)
 
 ##@ Change it
 
 .PHONY: generate
-generate: ## Write deepcopy, clients, CRDs, RBAC roles and docs/reference again from the Go sources
+generate: ## Write deepcopy, clients, CRDs, RBAC roles and docs/reference again
 	hack/generate.sh
 
 # Minutes the first time, since it is compiled and compiles all that it looks at; then seconds.
@@ -212,29 +212,29 @@ bin/golangci-lint: hack/lint/go.mod hack/lint/go.sum
 	@go -C hack/lint build -o $(CURDIR)/$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 .PHONY: set-version
-set-version: ## Write VERSION=v0.3.0 into the sources, charts, manifests and documentation; see docs/versions.md
+set-version: #: Write VERSION=v0.3.0 into the sources, charts, manifests and documentation; see docs/versions.md
 	hack/set-version.sh $(VERSION)
 
 .PHONY: lint
-lint: bin/golangci-lint ## Look for mistakes and needless words in the Go code, as .golangci.yaml says; go vet is in it
+lint: bin/golangci-lint #: Look for mistakes and needless words in the Go code, as .golangci.yaml says; go vet is in it
 	@hack/lint.sh
 
 .PHONY: verify
-verify: bin/golangci-lint ## Fail if lint finds something, or generated files, formatting, module files or pins are not what our tools would write
+verify: bin/golangci-lint ## Fail if linters find something, or generated files, formatting or pins are not up to date
 	hack/verify.sh
 
 .PHONY: docs docs-serve docs-lint
-docs: ## Build the site of docs/ into bin/site, with all releases; DOCS_BASE=/name/ is for a host that serves it below a path; needs Node.js
+docs: ## Build the site of docs/ into bin/site; needs Node.js
 	@hack/docs.sh build
-docs-serve: ## Show the site on this machine, and every change of a page at once
+docs-serve: #: Show the site on this machine, and every change of a page at once
 	@hack/docs.sh serve
-docs-lint: ## Look for links that lead nowhere, and for sentences and words that the style guide has not; make verify does it, too
+docs-lint: #: Look for links that lead nowhere, and for sentences and words that the style guide has not; make verify does it, too
 	@hack/docs.sh links
 	@hack/docs.sh prose
 
 # What the programs that are released can reach; VULNDB names a mirror of the database.
 .PHONY: vulncheck
-vulncheck: ## Look for known vulnerabilities in what our programs can reach; ends with 3 if there are some, with 2 if it cannot tell
+vulncheck: #: Look for known vulnerabilities in what our programs can reach; ends with 3 if there are some, with 2 if it cannot tell
 	@hack/vulncheck.sh ./cmd/kube-controller-manager ./cmd/node-ipam-controller ./cmd/cluster-ipam-controller ./cmd/kubectl-node_ipam ./cmd/preflight
 
 ##@ Test
@@ -242,17 +242,17 @@ vulncheck: ## Look for known vulnerabilities in what our programs can reach; end
 # Together with make verify what CI runs for every commit: at most 15 minutes on two cores once everything is compiled. What takes longer, or
 # guards what hardly changes, is in make nightly.
 .PHONY: test
-test: test-unit ## Run what every commit needs: unit tests, scripts and processes of the real binary, charts, flags against upstream's; builds all that it starts
+test: test-unit ## Run what CI runs for every commit, beside verify: 15 minutes on two cores
 	@# These wait more than they work, for leases, backoffs and a minute in which nothing may happen; so three of them at a time, the longest first.
 	$(MAKE) --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) \
 		test-processes-n-z test-processes-a-m test-programs test-scripts test-chart test-clusteripam-pools test-parity-static
 
 # The lanes of make nightly, in this order. The measurements of make performance are not among them: they want three hours of a quiet machine.
 NIGHTLY ?= test-race test-slow test-clusteripam test-harness test-parity test-chaos chaos inputs simulate mutants \
-	test-monitoring test-image test-forge test-release $(OLDER:%=test-older-%) conformance consumer test-move scale e2e e2e-ha e2e-upgrade
+	test-monitoring test-image test-release $(OLDER:%=test-older-%) conformance consumer test-move scale e2e e2e-ha e2e-upgrade
 
 .PHONY: nightly
-nightly: ## Run everything that make test does not, for hours, go on after what fails, and say at the end how each lane ended; NIGHTLY='chaos inputs' picks some
+nightly: ## Run everything else, for hours; NIGHTLY='chaos inputs' picks some
 	@hack/nightly.sh $(NIGHTLY)
 
 # Where goroutines share memory, of what compiles in minutes with cgo: what imports Kubernetes' own programs is left to test-race.
@@ -261,28 +261,38 @@ RACE := ./controllers/lease/... ./controllers/nodeipam/... ./controllers/cloudma
 HISTORIES := TestRandomHistories|TestRandomClusters|TestManyFailedOnce|TestFenceClosesAgainAndAgain
 
 .PHONY: test-unit
-test-unit: ## Run the unit tests, and those of concurrent packages once more with the race detector, which wants a C compiler
+test-unit: ## Run the unit tests: after every change
 	@hack/ensure-c-compiler.sh
 	@echo "== unit tests"
 	go test ./apis/... ./controllers/... ./test/worlds
 	CGO_ENABLED=1 go test -race -skip='^($(HISTORIES))$$' $(RACE)
 
 .PHONY: test-race
-test-race: ## Run all unit tests with the race detector; package race says how many random histories that plays
+test-race: #: Run all unit tests with the race detector; package race says how many random histories that plays
 	@hack/ensure-c-compiler.sh
 	CGO_ENABLED=1 go test -race ./apis/... ./controllers/... ./test/worlds
 
-.PHONY: test-monitoring test-image test-forge test-release test-chart
-test-monitoring: ## Try the alerts and the dashboard on samples, with Prometheus' own engine
+# Without the clients of all clouds, in which Prometheus looks for targets.
+bin/promtool: test/monitoring/go.mod test/monitoring/go.sum
+	@echo "build $@"
+	@go -C test/monitoring build -tags=remove_all_sd -o $(CURDIR)/$@ github.com/prometheus/prometheus/cmd/promtool
+
+.PHONY: test-monitoring test-image test-release test-chart
+test-monitoring: bin/promtool #: Try the alerts on samples with promtool, and see that alerts and dashboard use documented metrics
+	@mkdir -p bin/monitoring
+	@# promtool reads what the Prometheus Operator makes of a PrometheusRule: its spec.
+	@for rules in manifests/monitoring/*prometheusrule.yaml; do sed '1,/^spec:/d' "$$rules" >bin/monitoring/"$${rules##*/}"; done
+	bin/promtool check rules --lint=all --lint-fatal bin/monitoring/*prometheusrule.yaml
+	bin/promtool test rules test/monitoring/*.yaml
 	go -C test/monitoring test -count=1 ./...
-test-image: ## Read the images back as containerd and Docker do, and see that the same program makes the same bytes
+test-image: #: Read the images back, and see that the same program makes the same bytes
 	go -C hack/image test ./...
-test-forge: ## See that make vulncheck tells what it found from what it could not check
-	go -C hack/forge test -count=1 ./...
-test-release: ## Make a release of small programs twice, compare, and see that verify-release notices every change
-	@# Not from the cache, which does not know of the pages that it reads.
-	go -C hack/release test -count=1 ./...
-test-chart: tools build ## Try the Helm chart with Helm, and the program with what the chart gives it, on a real etcd and kube-apiserver
+test-release: tools #: Make a small release of HEAD twice, which must have the same bytes, and read it back
+	@rm -rf bin/release/once bin/release/again
+	@for output in once again; do VERSION=$(VERSION) PROGRAMS=node-ipam-controller PLATFORMS=linux/$$(go env GOARCH) COMMANDS=preflight COMMAND_PLATFORMS=linux/$$(go env GOARCH),windows/amd64 hack/release.sh bin/release/$$output; done
+	diff --recursive bin/release/once bin/release/again
+	hack/verify-release.sh bin/release/once
+test-chart: tools build #: Try the Helm chart with Helm, and the program with what the chart gives it, on a real etcd and kube-apiserver
 	go -C test/chart test -count=1 ./...
 
 # Control planes share the machine badly, so these packages run one after the other; and they run programs that
@@ -295,37 +305,36 @@ SLOW := ^(TestDebug|TestExamples.*|TestRestoreEtcd.*|TestOneObjectPanics|Test.*M
 
 .PHONY: test-scripts test-processes-a-m test-processes-n-z test-slow test-minor-processes
 test-scripts test-processes-a-m test-processes-n-z test-slow test-minor-processes: tools build build-example upstream
-test-scripts: ## Run the ClusterCIDR scripts with kube-controller-manager on a real etcd and kube-apiserver
+test-scripts: #: Run the ClusterCIDR scripts with kube-controller-manager on a real etcd and kube-apiserver
 	$(INTEGRATION) -run='$(SCRIPTS)' ./test/integration
 test-processes-a-m:
 	$(INTEGRATION) -run='^Test[A-M]' -skip='$(SCRIPTS)|$(SLOW)' ./test/integration
 test-processes-n-z:
 	$(INTEGRATION) -run='^Test[^A-M]' -skip='$(SCRIPTS)|$(SLOW)' ./test/integration
-test-slow: $(ETCD_TOOLS) ## Run the scripts in the other forms of the program, restores of etcd, leader migration, and what else of test/integration takes long
+test-slow: $(ETCD_TOOLS) #: Run the scripts in the other forms of the program, restores of etcd, leader migration, and what else of test/integration takes long
 	$(INTEGRATION) -run='$(SLOW)' ./test/integration
 test-minor-processes:
 	$(INTEGRATION) -run='^(TestTakeover.*|TestExamples.*)$$' ./test/integration
 
 .PHONY: test-programs test-harness
-test-programs: tools build upstream $(BIN)/kubeadm ## Try the preflight, kubectl node-ipam, local-cluster, the manifests, and what the other tests rest on
-	$(INTEGRATION) $$(go list ./cmd/... ./test/... | grep -vE '/test/(bench|clusteripam|conformance|e2e|inputs|integration|mutants|parity|results|scale|worlds)(/|$$)')
-test-harness: tools build upstream ## Try what measurements and mutants rest on
-	$(INTEGRATION) ./test/bench/... ./test/mutants/... ./test/results/... ./test/scale/...
-	go -C hack/plot test ./...
+test-programs: tools build upstream $(BIN)/kubeadm #: Try the preflight, kubectl node-ipam, local-cluster, the manifests, and what the other tests rest on
+	$(INTEGRATION) $$(go list ./cmd/... ./test/... | grep -vE '/test/(clusteripam|conformance|e2e|inputs|integration|mutants|parity|scale|worlds)(/|$$)')
+test-harness: tools build upstream #: Try what measurements and mutants rest on
+	$(INTEGRATION) ./test/mutants/... ./test/scale/...
 
 .PHONY: test-clusteripam test-clusteripam-pools
 test-clusteripam test-clusteripam-pools: tools build
-test-clusteripam: ## Run Cluster IPAM in both programs on a real etcd and kube-apiserver
+test-clusteripam: #: Run Cluster IPAM in both programs on a real etcd and kube-apiserver
 	$(INTEGRATION) ./test/clusteripam
 test-clusteripam-pools:
 	$(INTEGRATION) -run='^(TestFlow|TestPools|TestInfoblox)$$/^cluster-ipam-controller$$' ./test/clusteripam
 
 .PHONY: conformance
-conformance: tools build $(ORIGINAL) ## Compare in-cluster-ip-pool-controller with the original provider of Cluster API, object by object
+conformance: tools build $(ORIGINAL) #: Compare in-cluster-ip-pool-controller with the original provider of Cluster API, object by object
 	$(INTEGRATION) ./test/conformance
 
 .PHONY: test-parity test-parity-static
-test-parity: tools build upstream ## Compare our controller manager with Kubernetes' own
+test-parity: tools build upstream #: Compare our controller manager with Kubernetes' own
 	$(INTEGRATION) ./test/parity/...
 test-parity-static: build upstream
 	$(INTEGRATION) -run='^(TestHelpParity|TestCommandLineParity|TestVersionParity)$$' ./test/parity
@@ -334,22 +343,22 @@ test-parity-static: build upstream
 OLDER := $(notdir $(wildcard hack/kubernetes/v*))
 
 .PHONY: test-minor test-vet test-older $(OLDER:%=test-older-%)
-test-minor: test-vet test-scripts test-minor-processes test-parity test-chaos ## Vet all that ships, and run the scripts, takeover, parity and chaos, with the programs of KUBERNETES=v1.36: half an hour
+test-minor: test-vet test-scripts test-minor-processes test-parity test-chaos #: Vet all that ships, and run the scripts, takeover, parity and chaos, with the programs of KUBERNETES=v1.36: half an hour
 test-vet:
 	go vet $(addprefix -modfile=$(CURDIR)/,$(MODFILE)) ./apis/... ./controllers/... ./cmd/...
-test-older: $(OLDER:%=test-older-%) ## The same with each older minor of Kubernetes
+test-older: $(OLDER:%=test-older-%) #: The same with each older minor of Kubernetes
 $(OLDER:%=test-older-%): test-older-%:
 	$(MAKE) --keep-going KUBERNETES=$* test-minor
 
 .PHONY: e2e e2e-ha e2e-upgrade
-e2e: ## Run it in real kubeadm clusters: ranges, takeover and back, upgrade, reboot; as root on Linux, elsewhere it says why not; installs as make cluster does
+e2e: #: Run it in real kubeadm clusters: ranges, takeover and back, reboot; as root on Linux, elsewhere it says why not; installs as make cluster does
 	@hack/e2e.sh -skip='^(TestThreeControlPlanes|TestUpgrade.*)$$'
-e2e-ha: ## Run it in a kubeadm cluster with three control planes: swap one after the other, kill, cut off and reboot leaders; as make e2e
+e2e-ha: #: Run it in a kubeadm cluster with three control planes: swap one after the other, kill, cut off and reboot leaders; as make e2e
 	@hack/e2e.sh -v -timeout=30m -run='^TestThreeControlPlanes$$'
 
 # The minor that `make e2e-upgrade` begins with: kubeadm goes one minor at a time.
 UPGRADE_FROM ?= $(lastword $(OLDER))
-e2e-upgrade: ## Upgrade kubeadm clusters with one and with three control planes of our manager from UPGRADE_FROM=v1.36 while Nodes join, then forget --patches, and repair that; as make e2e
+e2e-upgrade: #: Upgrade kubeadm clusters with one and with three control planes of our manager from UPGRADE_FROM=v1.36 while Nodes join, then forget --patches, and repair that; as make e2e
 	@UPGRADE_FROM=$(UPGRADE_FROM) hack/e2e.sh -v -timeout=60m -run='^TestUpgrade'
 
 .PHONY: build-chaos
@@ -359,7 +368,7 @@ build-chaos: tools build
 # The leases are short, so that a leader is deposed every few seconds. The second run is without the server-side fence, which would hide
 # that a leader writes when it should not; in the third no watch lasts.
 .PHONY: test-chaos
-test-chaos: build-chaos ## Three minutes of killed, paused and parted managers, with and without the server-side fence, and with watches that are cut all the time
+test-chaos: build-chaos #: Three minutes of killed, paused and parted managers, with and without the server-side fence, and with watches that are cut all the time
 	$(BIN)/chaos --duration=1m --lease=6s --interval=1500ms --max-delay=15s
 	$(BIN)/chaos --duration=1m --lease=6s --interval=1500ms --late=false --fence=false
 	$(BIN)/chaos --duration=1m --cut-watches
@@ -369,48 +378,52 @@ DURATION ?= 10m
 CHAOS ?=
 
 .PHONY: chaos
-chaos: build-chaos ## Chaos with the usual leases for DURATION=10m; CHAOS=--cut-watches lets no watch last; docs/engineering/testing.md says what it does and how to read it
+chaos: build-chaos #: Chaos with the usual leases for DURATION=10m; CHAOS=--cut-watches lets no watch last; docs/engineering/testing.md says what it does and how to read it
 	@$(BIN)/chaos --duration=$(DURATION) $(CHAOS)
 
-# INPUTS takes more flags, for instance INPUTS='-inputs.seed=7'.
+# INPUTS takes more flags, for instance INPUTS='-seed=7'.
 INPUTS ?=
 
 .PHONY: inputs
-inputs: tools build ## Throw whatever the API server accepts at both programs for DURATION=10m; docs/engineering/testing.md says what, and what is checked
-	$(INTEGRATION) -timeout=0 -v ./test/inputs -inputs.duration=$(DURATION) -inputs.seed=0 $(INPUTS)
+inputs: tools build #: Throw whatever the API server accepts at both programs for DURATION=10m; docs/engineering/testing.md says what, and what is checked
+	$(INTEGRATION) -timeout=0 -v ./test/inputs -inputs.duration=$(DURATION) -seed=0 $(INPUTS)
 
 # How many random worlds `make simulate` runs, or the seed of the only one.
 SEEDS ?= 1000
 SEED ?=
 
 .PHONY: simulate
-simulate: ## Run SEEDS=1000 random worlds, with simulated time and whole processes of the controller, or one with its history: SEED=7; see docs/engineering/testing.md
-	go test -count=1 -timeout=0 ./test/worlds -run='^TestWorlds$$' $(if $(SEED),-v -worlds.seed=$(SEED),-worlds.seeds=$(SEEDS))
+simulate: #: Run SEEDS=1000 random worlds, with simulated time and whole processes of the controller, or one with its history: SEED=7; see docs/engineering/testing.md
+	go test -count=1 -timeout=0 ./test/worlds -run='^TestWorlds$$' $(if $(SEED),-v -seed=$(SEED) -seeds=1,-seeds=$(SEEDS))
 
 .PHONY: consumer
-consumer: tools build ## Give machines of Cluster API's vSphere provider, in a simulated vCenter, addresses from our pools; minutes the first time
+consumer: tools build #: Give machines of Cluster API's vSphere provider, in a simulated vCenter, addresses from our pools; minutes the first time
 	@hack/consumer.sh
 	go -C test/consumer test -count=1 -timeout=15m -v ./...
 
 .PHONY: test-move
-test-move: tools build ## Move management clusters with the code of clusterctl, and let it install our providers; minutes the first time
+test-move: tools build #: Move management clusters with the code of clusterctl, and let it install our providers; minutes the first time
 	go -C test/move test -count=1 -timeout=20m -v ./...
 
 .PHONY: mutants
-mutants: ## Break Cluster IPAM in one place after another and fail if no test notices; RUN=regexp picks some
+mutants: #: Break Cluster IPAM in one place after another and fail if no test notices; RUN=regexp picks some
 	@go run ./test/mutants $(if $(RUN),-run='$(RUN)')
 
 ##@ Measure it
 
-# BENCH takes more flags, for instance BENCH='-only=rebuild -cpuprofile=rebuild.prof -out='.
-BENCH ?=
+BENCHSTAT := go tool -modfile=$(CURDIR)/hack/tools/go.mod benchstat
+
+# The benchmarks that `make bench` runs, as a regular expression, and results to compare with: those of another commit, bin/bench.txt copied away.
+BENCH ?= .
+OLD ?=
 
 .PHONY: bench
-bench: ## Measure the choice of blocks, the start and the heap, up to a million Nodes, into docs/data/bench.json; some minutes
-	@mkdir -p docs/data
-	@go run ./test/bench $(BENCH)
+bench: #: Run Go's benchmarks six times, into bin/bench.txt, and summarize or compare them: BENCH=Serve OLD=old.txt
+	@mkdir -p bin
+	go test -run='^$$' -bench='$(BENCH)' -count=6 -timeout=0 $$(grep -rl --include='*_test.go' '^func Benchmark' controllers | xargs -n1 dirname | sort -u | sed 's#^#./#') | tee bin/bench.txt
+	@$(BENCHSTAT) $(OLD) bin/bench.txt
 
-# What `make scale` measures, with NODES instead of the scenario's own number, and more flags, for instance SCALE='--rounds=3 --json=file'.
+# What `make scale` measures, with NODES instead of the scenario's own number, and more flags, for instance SCALE='--rounds=6 --contestants=ours'.
 SCENARIO ?= burst
 SCALE ?=
 
@@ -419,29 +432,16 @@ build-scale: tools build upstream
 	@hack/build.sh bin/scale ./test/scale
 
 .PHONY: scale
-scale: build-scale $(if $(filter addresses,$(SCENARIO)),$(ORIGINAL)) ## Measure us, upstream and a bare loop with NODES=5000; SCENARIO=burst, overload, restart, waiting or idle, of Cluster IPAM addresses or bound; see docs/engineering/performance.md
-	@bin/scale $(SCENARIO) $(if $(filter-out file,$(origin NODES)),--nodes=$(NODES)) $(SCALE)
+scale: build-scale $(if $(filter addresses,$(SCENARIO)),$(ORIGINAL)) ## Measure us and others on a real control plane: SCENARIO=burst, overload, restart, idle, addresses, bound
+	@bin/scale $(SCENARIO) $(if $(filter-out file,$(origin NODES)),--nodes=$(NODES)) $(SCALE) | tee bin/scale.txt
+	@$(BENCHSTAT) -col /who bin/scale.txt
 
-# Three hours on two cores that have nothing else to do. One hour of that goes into 5,000 Nodes at 20 a second and 100,000 as fast as they can.
 .PHONY: performance
-performance: build-scale ## Measure all that docs/engineering/performance.md shows, on a quiet machine, into docs/data; write and draw it there
-	@mkdir -p docs/data docs/images
+performance: build-scale $(ORIGINAL) #: Measure all that docs/engineering/performance.md shows, into bin/performance.txt: hours, on a quiet machine
 	@$(MAKE) --no-print-directory bench
-	bin/scale burst --rounds=3 --turns=4 --json=docs/data/scale-burst.json
-	bin/scale burst --interleaved --rounds=3 --turns=3 --contestants=bare,ours,upstream-raised --json=docs/data/scale-interleaved.json
-	bin/scale burst --interleaved --rounds=3 --turns=3 --contestants=bare,ours,upstream-raised --json=docs/data/scale-interleaved-again.json
-	bin/scale burst --interleaved --apart --rounds=3 --turns=3 --contestants=bare,ours --json=docs/data/scale-apart.json
-	bin/scale burst --nodes=1000,5000,20000,100000 --turns=2 --contestants=bare,ours,upstream-raised --json=docs/data/scale-growth.json
-	bin/scale overload --rounds=3 --json=docs/data/scale-overload.json
-	bin/scale restart --nodes=1000,100000 --json=docs/data/scale-restart.json
-	bin/scale waiting --interleaved --apart --rounds=3 --json=docs/data/scale-waiting.json
-	bin/scale idle --json=docs/data/scale-idle.json
-	bin/scale report-into docs/engineering/performance.md
-	@$(MAKE) --no-print-directory plots
-
-.PHONY: plots
-plots: ## Draw docs/images/performance-*.svg from what was measured, docs/data/*.json
-	@go -C hack/plot run . $(CURDIR)/docs/data $(CURDIR)/docs/images
+	@rm -f bin/performance.txt
+	@for scenario in "burst --nodes=5000,20000" overload "restart --nodes=1000,100000" idle addresses bound; do bin/scale $$scenario --rounds=6 | tee -a bin/performance.txt; done
+	@$(BENCHSTAT) -col /who bin/performance.txt
 
 ##@ Other
 
@@ -453,7 +453,12 @@ clean: ## Remove bin/, unless something in it runs; Go's build cache stays
 	done
 	rm -rf bin
 
+# `##` describes what a newcomer needs, `#:` the rest.
 .PHONY: help
-help: ## Show this list
-	@sed -n -e 's/^##@ \(.*\)/\n\1/p' -e 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | \
-		while IFS='|' read -r target text; do [[ -z $$text ]] && echo "$$target" || printf '  %-18s %s\n' $$target "$$text"; done
+help: #: Show what a newcomer needs
+	@sed -nE 's/^([a-z0-9-]+):.*\#\# (.*)/\1|\2/p' Makefile | while IFS='|' read -r target text; do printf '  %-14s %s\n' "$$target" "$$text"; done
+
+.PHONY: help-all
+help-all: ## Show all targets
+	@sed -nE -e 's/^\#\#@ (.*)/\n\1/p' -e 's/^([a-z0-9-]+):.*\#[\#:] (.*)/\1|\2/p' Makefile | \
+		while IFS='|' read -r target text; do if [[ -z $$text ]]; then echo "$$target"; else printf '  %-18s %s\n' "$$target" "$$text"; fi; done

@@ -11,7 +11,7 @@ fail() {
 }
 
 # It would use these if a machine has them, and find other things on each machine.
-go tool -modfile="$PWD/hack/forge/go.mod" actionlint -shellcheck= -pyflakes= || failed=true
+go tool -modfile="$PWD/hack/tools/go.mod" actionlint -shellcheck= -pyflakes= || failed=true
 
 while read -r target; do
 	grep -q "^$target:" Makefile || fail "a workflow runs make $target, which is no target of the Makefile"

@@ -33,7 +33,7 @@ unchanged() {
 generated() { hack/generate.sh "$copy" >/dev/null && unchanged apis manifests docs/reference; }
 pinned() {
 	"$copy/hack/pin-kubernetes.sh" "$(go list -m -f '{{.Version}}' k8s.io/kubernetes)" >/dev/null &&
-		unchanged go.mod go.sum hack/tools/kubernetes/go.mod hack/tools/kubernetes/go.sum hack/tools/go.mod hack/tools/go.sum hack/release/go.mod hack/release/go.sum \
+		unchanged go.mod go.sum hack/tools/kubernetes/go.mod hack/tools/kubernetes/go.sum hack/tools/go.mod hack/tools/go.sum \
 			test/chart/go.mod test/chart/go.sum test/consumer/go.mod test/consumer/go.sum test/move/go.mod test/move/go.sum
 }
 # Everything in the module file of an older minor comes from the script.

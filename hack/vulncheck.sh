@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export CGO_ENABLED=0
 database=${VULNDB:-https://vuln.go.dev}
-govulncheck() { go tool -modfile="$PWD/hack/forge/go.mod" govulncheck "-db=$database" "$@"; }
+govulncheck() { go tool -modfile="$PWD/hack/tools/go.mod" govulncheck "-db=$database" "$@"; }
 
 # It asks the database for its age. The analysis would ask only after minutes, and takes an empty directory for a database without entries.
 if ! age=$(govulncheck -version | grep '^DB updated: [^0]'); then

@@ -243,13 +243,13 @@ func (c *cluster) marker() string { return filepath.Join(c.dir, ".made-by") }
 // require says what is missing before anything is started.
 func (c *cluster) require() error {
 	var missing []string
-	for _, program := range []string{"bash", "ip", "losetup", "mount", "nsenter", "pivot_root", "runc", "unshare"} {
+	for _, program := range []string{"bash", "haproxy", "ip", "losetup", "mount", "nsenter", "pivot_root", "runc", "unshare"} {
 		if _, err := exec.LookPath(program); err != nil {
 			missing = append(missing, program)
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("not installed: %s (Debian: apt-get install runc iproute2 mount util-linux)", strings.Join(missing, ", "))
+		return fmt.Errorf("not installed: %s (Debian: apt-get install haproxy runc iproute2 mount util-linux)", strings.Join(missing, ", "))
 	}
 	programs := []string{"kubeadm", "kubelet", "kubectl", "node/containerd", "node/ctr", "node/pause"}
 	for _, program := range slices.AppendSeq(programs, maps.Values(controlPlanePrograms)) {

@@ -1,6 +1,6 @@
 // Command cluster runs a real Kubernetes cluster on one Linux host: kubeadm, kubelets, containerd and Pods, without a
-// container engine, an image registry or systemd. Once it is down, all that is left on the host is what others may use by now: `cluster down
-// --help` lists it.
+// container engine, an image registry or systemd. kind does the same, but needs an engine, and an image of a Node from a registry. Once it is down, all that
+// is left on the host is what others may use by now: `cluster down --help` lists it.
 //
 //	cluster up       control planes, and workers
 //	cluster join     one more worker, or control plane
@@ -16,12 +16,12 @@
 // A machine is a set of namespaces with an init of its own (machine.sh). The host's root is its root, copy on write; /etc/kubernetes,
 // /var/lib/kubelet and what else has to outlive a reboot is on its disk, a directory below --dir. So on a machine every path is where
 // kubeadm's documentation says it is. The machines hang on a router, a network namespace with a bridge and a route for each Node's
-// podCIDRs, as a cloud's network has them. The router also balances connections to the API servers (balancer_linux.go): machines find them at
+// podCIDRs, as a cloud's network has them. In the router runs a haproxy, for the connections to the API servers (haproxy.cfg): machines find them at
 // its address, the host at a port of the loopback address.
 //
 //	 host                    router                        machine "control-plane", "worker-1", ...
 //	┌───────────────────┐   ┌────────────────────────┐    ┌──────────────────────────────┐
-//	│ 127.0.0.1:port ───┼───┼─► balancer :6443       │    │ init: machine.sh             │
+//	│ 127.0.0.1:port ───┼───┼─► haproxy :6443        │    │ init: machine.sh             │
 //	│ kubeconfig, --dir │   │ bridge ◄─── veth ──────┼────┼─► eth0                       │
 //	└───────────────────┘   │ podCIDRs via Node IP   │    │ containerd, kubelet, Pods    │
 //	                        └────────────────────────┘    │ cni0: the Node's podCIDRs    │

@@ -18,7 +18,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -166,24 +165,8 @@ func (c *cluster) route(ctx context.Context) error {
 			return err
 		}
 	}
-	socket := os.NewFile(3, "loopback")
-	listener, err := net.FileListener(socket)
-	if err != nil {
-		return err
-	}
-	socket.Close()
-	// Where machines find the API servers. All of them use it, so that none depends on one control plane.
-	inside, err := net.Listen("tcp", c.endpoint())
-	if err != nil {
-		return err
-	}
 	go c.keepRoutes(ctx)
-	balancer := c.newBalancer()
-	go balancer.run(ctx)
-	var listeners errgroup.Group
-	listeners.Go(func() error { return balancer.serve(listener) })
-	listeners.Go(func() error { return balancer.serve(inside) })
-	return listeners.Wait()
+	return c.balance(ctx, os.NewFile(3, "loopback"))
 }
 
 // keepRoutes does for podCIDRs what a cloud's route controller and a network plugin's agent do: a route to the Node, and a

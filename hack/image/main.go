@@ -7,27 +7,31 @@
 // the directory of the program.
 // With builds of the program for several platforms, the name stands for an index of one image for each.
 //
-// The archive is an OCI image layout. With one platform it is also what `docker save` writes; that format has no place for a second one. Its
-// bytes follow from the programs, the name and this command alone; platform and revision are those that the Go linker left in the programs.
+// The archive is an OCI image layout. Its bytes follow from the programs, the name and this command alone; platform and revision are those that the Go
+// linker left in the programs.
+//
+// The work is done by go-containerregistry, which ko uses, too. ko itself wants a base image from a registry, and has programs at /ko-app, where kubeadm's
+// static Pods do not find them.
 package main
 
 import (
 	"archive/tar"
 	"bytes"
 	"debug/buildinfo"
-	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"runtime/debug"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -79,7 +83,7 @@ func run(ref string, programs []string, archive string) error {
 			return err
 		}
 	}
-	content, err := pack(tag, images)
+	content, err := archiveOf(tag, images)
 	if err != nil {
 		return err
 	}
@@ -87,31 +91,36 @@ func run(ref string, programs []string, archive string) error {
 }
 
 func imageOfProgram(tag name.Tag, program string) (v1.Image, error) {
-	content, err := os.ReadFile(program)
-	if err != nil {
-		return nil, err
-	}
 	about, err := aboutProgram(program)
 	if err != nil {
 		return nil, err
 	}
 	about.labels["org.opencontainers.image.version"] = tag.TagStr()
-	files := []file{
-		{path.Join(programs, path.Base(tag.RepositoryStr())), 0o755, content},
-		{certificates, 0o644, authorities()},
-	}
-	if path.Base(tag.RepositoryStr()) == manager {
-		content, err := os.ReadFile(path.Join(path.Dir(program), wrapper))
-		if err != nil {
-			return nil, fmt.Errorf("the image of %s has a /%s: build k8s.io/component-base/logs/kube-log-runner for this platform beside the program: %w", manager, wrapper, err)
-		}
-		files = append(files, file{wrapper, 0o755, content})
+	files, err := filesOf(path.Base(tag.RepositoryStr()), program)
+	if err != nil {
+		return nil, err
 	}
 	layer, err := layerOf(files...)
 	if err != nil {
 		return nil, err
 	}
 	return imageOf(tag, about, layer)
+}
+
+// filesOf are the files of the image of this name, with the program in a file.
+func filesOf(name, program string) ([]file, error) {
+	content, err := os.ReadFile(program)
+	if err != nil {
+		return nil, err
+	}
+	files := []file{{path.Join(programs, name), 0o755, content}, {certificates, 0o644, authorities()}}
+	if name != manager {
+		return files, nil
+	}
+	if content, err = os.ReadFile(filepath.Join(filepath.Dir(program), wrapper)); err != nil {
+		return nil, fmt.Errorf("the image of %s has a /%s: build k8s.io/component-base/logs/kube-log-runner for this platform beside the program: %w", manager, wrapper, err)
+	}
+	return append(files, file{wrapper, 0o755, content}), nil
 }
 
 // about is what the Go linker left in a program.
@@ -234,15 +243,27 @@ func imageOf(tag name.Tag, about about, layer v1.Layer) (v1.Image, error) {
 	return mutate.Annotations(image, about.labels).(v1.Image), nil
 }
 
-// pack writes the images as an OCI image layout that has one thing: the image of the only platform, or the index of all. For the first it
-// adds the file that older versions of Docker look for.
-func pack(tag name.Tag, images []v1.Image) ([]byte, error) {
-	var files []file
-	written := map[string]bool{}
-	add := func(path string, content []byte) {
-		if !written[path] { // Platforms may share a layer.
-			files, written[path] = append(files, file{path, 0o644, content}), true
+// archiveOf writes an OCI image layout that has one thing, the image of the only platform or the index of all, and makes an archive of it.
+func archiveOf(tag name.Tag, images []v1.Image) ([]byte, error) {
+	dir, err := os.MkdirTemp("", "image")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path, err := layout.Write(dir, mutate.IndexMediaType(empty.Index, types.OCIImageIndex))
+	if err != nil {
+		return nil, err
+	}
+	named := layout.WithAnnotations(map[string]string{
+		"io.containerd.image.name":          tag.Name(), // containerd
+		"org.opencontainers.image.ref.name": tag.TagStr(),
+	})
+	if len(images) == 1 {
+		config, err := images[0].ConfigFile()
+		if err != nil {
+			return nil, err
 		}
+		return tarOf(dir, path.AppendImage(images[0], named, layout.WithPlatform(*config.Platform())))
 	}
 	all := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	platforms := map[string]bool{}
@@ -251,108 +272,33 @@ func pack(tag name.Tag, images []v1.Image) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if p := config.Platform().String(); platforms[p] {
-			return nil, fmt.Errorf("two programs are for %s", p)
-		} else {
-			platforms[p] = true
+		if platforms[config.Platform().String()] {
+			return nil, fmt.Errorf("two programs are for %s", config.Platform())
 		}
+		platforms[config.Platform().String()] = true
 		all = mutate.AppendManifests(all, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: config.Platform()}})
-		if err := addBlobs(add, image); err != nil {
-			return nil, err
-		}
 	}
-	top := mutate.IndexAddendum{Add: all}
-	if len(images) == 1 {
-		docker, err := dockerManifest(tag, images[0])
-		if err != nil {
-			return nil, err
-		}
-		add("manifest.json", docker)
-		config, err := images[0].ConfigFile()
-		if err != nil {
-			return nil, err
-		}
-		top = mutate.IndexAddendum{Add: images[0], Descriptor: v1.Descriptor{Platform: config.Platform()}}
-	} else if err := addManifest(add, all); err != nil {
+	return tarOf(dir, path.AppendIndex(all, named))
+}
+
+// tarOf has the files of a directory, in the order of their names.
+func tarOf(dir string, err error) ([]byte, error) {
+	if err != nil {
 		return nil, err
 	}
-	top.Annotations = map[string]string{
-		"io.containerd.image.name":          tag.Name(), // containerd
-		"org.opencontainers.image.ref.name": tag.TagStr(),
-	}
-	index, err := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), top).RawManifest()
+	var files []file
+	err = fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(filepath.Join(dir, name))
+		files = append(files, file{name, 0o644, content})
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
 	var archive bytes.Buffer
-	head := []file{{"oci-layout", 0o644, []byte(`{"imageLayoutVersion":"1.0.0"}`)}, {"index.json", 0o644, index}}
-	err = writeTar(&archive, append(head, files...)...)
+	err = writeTar(&archive, files...)
 	return archive.Bytes(), err
 }
-
-// addBlobs adds all that an image is made of.
-func addBlobs(add func(string, []byte), image v1.Image) error {
-	if err := addManifest(add, image); err != nil {
-		return err
-	}
-	digest, err := image.ConfigName()
-	if err != nil {
-		return err
-	}
-	content, err := image.RawConfigFile()
-	if err != nil {
-		return err
-	}
-	add(blob(digest), content)
-	layers, err := image.Layers()
-	if err != nil {
-		return err
-	}
-	for _, layer := range layers {
-		if digest, err = layer.Digest(); err != nil {
-			return err
-		}
-		compressed, err := layer.Compressed()
-		if err != nil {
-			return err
-		}
-		content, err := io.ReadAll(compressed)
-		if err := errors.Join(err, compressed.Close()); err != nil {
-			return err
-		}
-		add(blob(digest), content)
-	}
-	return nil
-}
-
-// addManifest adds the manifest of an image or of an index.
-func addManifest(add func(string, []byte), of interface {
-	Digest() (v1.Hash, error)
-	RawManifest() ([]byte, error)
-}) error {
-	digest, err := of.Digest()
-	if err != nil {
-		return err
-	}
-	content, err := of.RawManifest()
-	if err != nil {
-		return err
-	}
-	add(blob(digest), content)
-	return nil
-}
-
-func dockerManifest(tag name.Tag, image v1.Image) ([]byte, error) {
-	manifest, err := image.Manifest()
-	if err != nil {
-		return nil, err
-	}
-	docker := tarball.Descriptor{Config: blob(manifest.Config.Digest), RepoTags: []string{tag.Name()}}
-	for _, layer := range manifest.Layers {
-		docker.Layers = append(docker.Layers, blob(layer.Digest))
-	}
-	return json.Marshal(tarball.Manifest{docker})
-}
-
-// blob is where an OCI image layout keeps what has this digest.
-func blob(h v1.Hash) string { return path.Join("blobs", h.Algorithm, h.Hex) }

@@ -19,7 +19,6 @@ import (
 
 	"github.com/multicidr/controller-manager/test/chaos/checker"
 	"github.com/multicidr/controller-manager/test/controlplane"
-	"github.com/multicidr/controller-manager/test/results"
 )
 
 const (
@@ -202,6 +201,5 @@ func chaos(ctx context.Context, s settings) (_ *report, err error) {
 
 // machine says what the figures of a report were seen on.
 func machine() string {
-	m := results.ThisMachine()
-	return fmt.Sprintf("%d CPUs, %s, %s, %s", m.Cores, m.CPU, m.OS, runtime.Version())
+	return fmt.Sprintf("%d CPUs, %s/%s, %s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version())
 }

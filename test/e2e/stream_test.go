@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/multicidr/controller-manager/test/judge"
+	"github.com/multicidr/controller-manager/test/chaos/checker"
 )
 
 // streamKeeps is how many Nodes of a stream there are at a time.
@@ -139,11 +139,7 @@ func (c *cluster) checkNoOverlap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var blocks judge.Blocks
-	for _, node := range nodes.Items {
-		blocks.Add(node.Name, node.Spec.PodCIDRs...)
-	}
-	if err := blocks.Overlap(); err != nil {
+	if err := checker.Overlaps(nodes.Items); err != nil {
 		t.Error(err)
 	}
 }

@@ -21,11 +21,11 @@ import (
 
 	"github.com/multicidr/controller-manager/test/chaos/checker"
 	"github.com/multicidr/controller-manager/test/controlplane"
+	"github.com/multicidr/controller-manager/test/seeds"
 )
 
 var (
 	duration = flag.Duration("inputs.duration", time.Minute, "how long objects are thrown")
-	seed     = flag.Uint64("inputs.seed", 1, "of all chance; 0 takes one from the clock")
 	reducing = flag.Duration("inputs.reduce", 3*time.Minute, "how long the smallest set of objects is searched for after a failure")
 )
 
@@ -52,9 +52,6 @@ const (
 // TestInputs throws objects, round by round, and looks at everything that has to be true then. It does so on an API server as it is by default, and
 // on one that takes podCIDRs that are not in canonical form, as all did before Kubernetes v1.36 and as they may still be stored.
 func TestInputs(t *testing.T) {
-	if *seed == 0 {
-		*seed = uint64(time.Now().UnixNano())
-	}
 	for i, variant := range []struct {
 		name   string
 		strict bool
@@ -64,7 +61,7 @@ func TestInputs(t *testing.T) {
 		{name: "sloppy podCIDRs", args: []string{"--feature-gates=StrictIPCIDRValidation=false"}},
 	} {
 		t.Run(variant.name, func(t *testing.T) {
-			p := &play{cluster: start(t, variant.args...), dice: &dice{Rand: rand.New(rand.NewPCG(*seed, uint64(i)))}}
+			p := &play{cluster: start(t, variant.args...), dice: &dice{Rand: rand.New(rand.NewPCG(seeds.First(), uint64(i)))}}
 			for _, k := range kinds {
 				p.decks = append(p.decks, newDeck(k, known, variant.strict))
 			}
@@ -83,7 +80,7 @@ func (p *play) run(t *testing.T, lasting time.Duration) {
 		if len(r.problems) == 0 {
 			continue
 		}
-		t.Errorf("round %d of -inputs.seed=%d, with %d objects:\n%s", rounds, *seed, len(r.objects()), strings.Join(r.problems, "\n"))
+		t.Errorf("round %d, with %d objects:\n%s", rounds, len(r.objects()), strings.Join(r.problems, "\n"))
 		p.reduce(t, r)
 		if failures++; failures == mostFailures {
 			break
@@ -502,11 +499,11 @@ func (p *play) reduce(t *testing.T, failed *round) {
 	}
 	objects := failed.objects()
 	if *reducing == 0 {
-		t.Logf("The objects were:\n%s", asYAML(failed, objects))
+		seeds.Report(t, seeds.First(), []string{"All objects:", asYAML(failed, objects)})
 		return
 	}
 	if !again(objects) {
-		t.Logf("It does not happen again with the same objects in the same order. They were:\n%s", asYAML(failed, objects))
+		seeds.Report(t, seeds.First(), []string{"All objects; it does not happen again with them in the same order:", asYAML(failed, objects)})
 		return
 	}
 	for size := (len(objects) + 1) / 2; size > 0 && time.Now().Before(deadline); {
@@ -524,7 +521,7 @@ func (p *play) reduce(t *testing.T, failed *round) {
 		}
 		size = max(1, size/2)
 	}
-	t.Logf("The same happens with these %d objects:\n%s", len(objects), asYAML(failed, objects))
+	seeds.Report(t, seeds.First(), []string{fmt.Sprintf("The same happens with these %d objects:", len(objects)), asYAML(failed, objects)})
 }
 
 // mostYAML is how much of one object is printed.

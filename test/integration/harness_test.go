@@ -25,8 +25,8 @@ import (
 
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/test/chaos/checker"
 	"github.com/multicidr/controller-manager/test/controlplane"
-	"github.com/multicidr/controller-manager/test/judge"
 )
 
 const (
@@ -421,13 +421,7 @@ func (c *cluster) overlaps(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var blocks judge.Blocks
-	for _, node := range nodes.Items {
-		if node.Annotations[networkingv1.AnnotationClusterCIDR] != "" {
-			blocks.Add(node.Name, node.Spec.PodCIDRs...)
-		}
-	}
-	return blocks.Overlap()
+	return checker.Overlaps(slices.DeleteFunc(nodes.Items, func(node corev1.Node) bool { return node.Annotations[networkingv1.AnnotationClusterCIDR] == "" }))
 }
 
 // eventually is controlplane.Eventually; it goes on when a test has ended, whose clean-up waits too.

@@ -102,7 +102,7 @@ func (i *installation) repository() (dir string) {
 	i.do("read the chart", yaml.Unmarshal(content, &chart))
 	dir = i.TempDir()
 	made := i.TempDir()
-	command := exec.CommandContext(i.Context(), "go", "-C", "../../hack/release", "run", ".", "providers",
+	command := exec.CommandContext(i.Context(), "go", "-C", "../..", "run", "./hack/release",
 		"-version="+i.version, "-tag="+chart.AppVersion, "-registry=registry.example.com/multicidr", "-output="+made)
 	output, err := command.CombinedOutput()
 	i.do("make the files: "+string(output), err)

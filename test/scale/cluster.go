@@ -4,16 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
@@ -28,22 +28,22 @@ const (
 	maskLength = 32 - hostBits
 )
 
-// cluster is a fresh control plane with the manifests of our controller, and the clients with which this program acts for
-// users and kubelets.
+// cluster is a fresh control plane with the manifests of our controllers, and the clients with which this program acts for users and kubelets.
 type cluster struct {
 	*controlplane.ControlPlane
+	root         string
 	kube         kubernetes.Interface
+	dynamic      dynamic.Interface
 	clusterCIDRs versioned.Interface
-	auditLog     string                 // empty without one
-	loop         *controlplane.Process  // the bare loop, if it runs
-	creators     []kubernetes.Interface // each creates one Node at a time
+	auditLog     string
+	others       []*controlplane.Process // The control plane knows and stops its managers, but not these.
 }
 
 // withCluster calls f with a cluster of its own and stops it afterwards. Logs of one that failed stay.
-func withCluster(ctx context.Context, audit bool, f func(*cluster) error) error {
+func withCluster(ctx context.Context, f func(*cluster) (metrics, error)) (got metrics, err error) {
 	dir, err := os.MkdirTemp("", "scale-")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c := &cluster{}
 	opts := controlplane.Options{
@@ -51,59 +51,39 @@ func withCluster(ctx context.Context, audit bool, f func(*cluster) error) error 
 		// 100,000 Nodes with their history are more than the 2 GiB that etcd takes by default.
 		EtcdArgs: []string{"--quota-backend-bytes=8589934592"},
 	}
-	if audit {
-		if opts.APIServerArgs, c.auditLog, err = controlplane.Audit(dir, audited); err != nil {
-			return err
-		}
+	if opts.APIServerArgs, c.auditLog, err = controlplane.Audit(dir, audited); err != nil {
+		return nil, err
 	}
 	if c.ControlPlane, err = controlplane.Start(ctx, opts); err != nil {
-		return err
+		return nil, err
 	}
-	err = c.prepare(ctx)
-	if err == nil {
-		err = f(c)
+	if err = c.prepare(ctx); err == nil {
+		got, err = f(c)
 	}
-	if c.loop != nil { // The control plane knows and stops its managers; the API server waits for who still watches.
-		err = errors.Join(err, c.loop.Stop())
+	for _, other := range c.others { // before the API server, which waits for who still watches
+		err = errors.Join(err, other.Stop())
 	}
 	if err != nil {
-		return fmt.Errorf("%w (logs are kept in %s)", errors.Join(err, c.StopKeepingLogs()), c.LogDir())
+		return nil, fmt.Errorf("%w (logs are kept in %s)", errors.Join(err, c.StopKeepingLogs()), c.LogDir())
 	}
-	return errors.Join(c.Stop(), os.RemoveAll(dir))
+	return got, errors.Join(c.Stop(), os.RemoveAll(dir))
 }
 
 func (c *cluster) prepare(ctx context.Context) (err error) {
-	root, err := controlplane.ModuleRoot()
-	if err != nil {
+	if c.root, err = controlplane.ModuleRoot(); err != nil {
 		return err
 	}
-	if err := c.Apply(ctx, filepath.Join(root, "manifests/crds"), filepath.Join(root, "manifests/rbac")); err != nil {
+	if err = c.Apply(ctx, filepath.Join(c.root, "manifests/crds"), filepath.Join(c.root, "manifests/rbac")); err != nil {
 		return err
 	}
 	if c.clusterCIDRs, err = versioned.NewForConfig(c.AdminConfig()); err != nil {
 		return err
 	}
-	c.kube, err = kubernetes.NewForConfig(protobuf(c.AdminConfig()))
-	c.creators = slices.Repeat([]kubernetes.Interface{c.kube}, creators)
-	return err
-}
-
-// createBy makes so many clients create Nodes from now on, each of which has a connection of its own, as kubelets have.
-func (c *cluster) createBy(ctx context.Context, clients int) error {
-	c.creators = make([]kubernetes.Interface, clients)
-	for i := range c.creators {
-		config := protobuf(c.AdminConfig())
-		config.Dial = (&net.Dialer{}).DialContext // client-go shares connections of configurations without one
-		client, err := kubernetes.NewForConfig(config)
-		if err != nil {
-			return err
-		}
-		if _, err := client.Discovery().ServerVersion(); err != nil { // which opens the connection
-			return err
-		}
-		c.creators[i] = client
+	if c.dynamic, err = dynamic.NewForConfig(c.AdminConfig()); err != nil {
+		return err
 	}
-	return ctx.Err()
+	c.kube, err = kubernetes.NewForConfig(protobuf(c.AdminConfig()))
+	return err
 }
 
 // protobuf is what kubelets and managers speak to the API server.
@@ -127,9 +107,9 @@ func (c *cluster) createClusterCIDR(ctx context.Context, name string, spec netwo
 	return nil
 }
 
-// wholeRange is a ClusterCIDR with all addresses, for all Nodes.
-func wholeRange() networkingv1.ClusterCIDRSpec {
-	return networkingv1.ClusterCIDRSpec{IPv4: rangeCIDR, PerNodeHostBits: hostBits}
+// createWholeRange creates a ClusterCIDR with all addresses, for all Nodes.
+func (c *cluster) createWholeRange(ctx context.Context) error {
+	return c.createClusterCIDR(ctx, rangeName, networkingv1.ClusterCIDRSpec{IPv4: rangeCIDR, PerNodeHostBits: hostBits})
 }
 
 // settle returns when the control plane has nothing left to do from what was before, so that the next measurement begins with a quiet one.
@@ -140,7 +120,7 @@ func (c *cluster) settle(ctx context.Context) error {
 	)
 	var before time.Duration
 	err := wait.PollUntilContextTimeout(ctx, window, 2*time.Minute, true, func(context.Context) (bool, error) {
-		now, err := cpuTime(c.Etcd().PID(), c.APIServer().PID())
+		now, err := cpuTime(c.Etcd(), c.APIServer())
 		done := before > 0 && now-before < quiet
 		before = now
 		return done, err
@@ -149,4 +129,14 @@ func (c *cluster) settle(ctx context.Context) error {
 		return fmt.Errorf("wait for a quiet control plane: %w", err)
 	}
 	return nil
+}
+
+// pause lets time go by. Here it is time that is measured: how much happens in it.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

@@ -4,11 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -19,137 +16,113 @@ import (
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
-// contestant is somebody who allocates podCIDRs, or addresses.
+// contestant is somebody who allocates podCIDRs, or addresses: one of our programs, another one that is started in the same way, or with loop this
+// program as the least that can do the work.
 type contestant struct {
-	name string
-	qps  float64 // its own limit of requests per second; 0 is none
-	// binary and args are of a kube-controller-manager; with workers it is the bare loop, which has so many.
-	binary  string
-	args    []string
-	workers int
-	alone   bool // node-ipam-controller
+	name, binary string
+	args         []string
+	loop         string // the command of this program
+	alone        bool   // the binary is no kube-controller-manager
+	foreign      bool   // nor does it have the flags of our programs
 }
 
 const (
-	bare           = "bare"
-	ours           = "ours"
-	before         = "before"
-	oursLimited    = "ours-limited"
-	upstream       = "upstream"
-	upstreamRaised = "upstream-raised"
+	bare            = "bare"
+	ours            = "ours"
+	before          = "before" // ours of an earlier commit: build it there, and copy it to bin/before/kube-controller-manager
+	upstream        = "upstream"
+	upstreamLimited = "upstream-limited"
+	original        = "original"
 )
 
-// contestants in the order in which they run.
-var contestants = []contestant{
-	{name: bare, workers: loopWorkers},
-	{name: ours, binary: "kube-controller-manager", args: []string{"--controllers=" + nodeipam.Name, noTakeoverDelay}},
-	{name: before, binary: "before/kube-controller-manager", args: []string{"--controllers=" + nodeipam.Name}},
-	{name: upstreamRaised, binary: "upstream/kube-controller-manager", args: slices.Concat(inTree, []string{"--kube-api-qps=10000", "--kube-api-burst=10000"})},
-	{name: oursLimited, qps: 20, binary: "kube-controller-manager", args: []string{"--controllers=" + nodeipam.Name, noTakeoverDelay, "--node-ipam-kube-api-qps=20", "--node-ipam-kube-api-burst=30"}},
-	{name: upstream, qps: 20, binary: "upstream/kube-controller-manager", args: inTree},
-}
+var (
+	// ourNodes: the Nodes that have podCIDRs before the first manager starts were made by this program, and nobody else allocates.
+	ourNodes = []string{"--controllers=" + nodeipam.Name, "--node-ipam-takeover-delay=0s"}
+	// inTree is upstream's allocator and no other controller. Its own limit is 20 requests a second.
+	inTree = []string{"--controllers=node-ipam-controller", "--allocate-node-cidrs", "--cluster-cidr=" + rangeCIDR, fmt.Sprintf("--node-cidr-mask-size=%d", maskLength)}
 
-// noTakeoverDelay: the Nodes that have podCIDRs before the first manager starts were made by this program, and nobody else allocates.
-const noTakeoverDelay = "--node-ipam-takeover-delay=0s"
-
-// inTree is upstream's allocator and no other controller.
-var inTree = []string{"--controllers=node-ipam-controller", "--allocate-node-cidrs", "--cluster-cidr=" + rangeCIDR, fmt.Sprintf("--node-cidr-mask-size=%d", maskLength)}
-
-// pick returns those of these names, in the order of all: those of a scenario, or contestants.
-func pick(names []string, all []contestant) ([]contestant, error) {
-	if all == nil {
-		all = contestants
+	nodeAllocators = []contestant{
+		{name: bare, loop: nodeLoop},
+		{name: ours, binary: "kube-controller-manager", args: ourNodes},
+		{name: before, binary: "before/kube-controller-manager", args: ourNodes},
+		{name: upstream, binary: "upstream/kube-controller-manager", args: slices.Concat(inTree, []string{"--kube-api-qps=10000", "--kube-api-burst=10000"})},
+		{name: upstreamLimited, binary: "upstream/kube-controller-manager", args: inTree},
 	}
-	var picked []contestant
-	for _, c := range all {
-		if slices.Contains(names, c.name) {
-			picked = append(picked, c)
+	addressAllocators = []contestant{
+		{name: bare, loop: addressLoop},
+		{name: ours, binary: "cluster-ipam-controller", alone: true, args: []string{"--controllers=in-cluster-ip-pool-controller"}},
+		{name: original, binary: "original/cluster-api-ipam-provider-in-cluster", foreign: true,
+			args: []string{"--webhook-port=0", "--health-probe-bind-address=0", "--insecure-diagnostics", "--diagnostics-address=0"}},
+	}
+	binders = []contestant{
+		{name: ours, binary: "cluster-ipam-controller", alone: true, args: []string{"--controllers=cluster-ipam-controller,cluster-deployment-ipam-controller,in-cluster-ip-pool-controller"}},
+	}
+)
+
+// addressUser is who allocates addresses, with all permissions.
+const addressUser = "scale-allocator"
+
+// start starts a contestant's process. A manager leads when it returns; others may still be starting.
+func (c *cluster) start(ctx context.Context, who contestant) (*controlplane.Process, error) {
+	user, groups := "", []string{"system:masters"}
+	switch {
+	case who.loop == nodeLoop:
+		user, groups = controlplane.AloneUser, nil
+	case who.alone, who.foreign, who.loop != "":
+		user = addressUser
+	}
+	kubeconfig := ""
+	if user != "" {
+		var err error
+		if kubeconfig, err = c.Kubeconfig(user, groups...); err != nil {
+			return nil, err
 		}
 	}
-	if len(picked) != len(names) {
-		var known []string
-		for _, c := range all {
-			known = append(known, c.name)
-		}
-		return nil, fmt.Errorf("there is an unknown contestant in %s: there are %s", strings.Join(names, ","), strings.Join(known, ", "))
+	if who.loop != "" || who.foreign {
+		return c.startOther(ctx, who, kubeconfig)
 	}
-	return picked, nil
-}
-
-// contestantOf returns the contestant of this name.
-func contestantOf(name string) contestant {
-	return contestants[slices.IndexFunc(contestants, func(c contestant) bool { return c.name == name })]
-}
-
-// runner is a contestant's process.
-type runner struct {
-	*controlplane.Process
-	manager *controlplane.Manager // nil for the bare loop
-}
-
-// start starts a contestant's process. A manager leads when it returns; a bare loop may still be starting.
-func (c *cluster) start(ctx context.Context, who contestant) (*runner, error) {
-	if who.workers > 0 {
-		return c.startLoop(ctx, who.workers)
+	manager, err := c.StartManager(ctx, controlplane.ManagerOptions{Alone: who.alone, Name: who.name, Binary: who.binary, Kubeconfig: kubeconfig, Args: who.args})
+	if err != nil {
+		return nil, err
 	}
-	if who.alone {
-		root, err := controlplane.ModuleRoot()
+	return manager.Process, manager.WaitLeading(ctx)
+}
+
+// startOther starts what the control plane does not know and stop.
+func (c *cluster) startOther(ctx context.Context, who contestant, kubeconfig string) (*controlplane.Process, error) {
+	binary, args := controlplane.Program(who.binary), append([]string{"--kubeconfig=" + kubeconfig}, who.args...)
+	if who.loop != "" {
+		token, err := c.token(ctx, who)
 		if err != nil {
 			return nil, err
 		}
-		if err := c.Apply(ctx, filepath.Join(root, "test/integration/standalone-rbac.yaml")); err != nil {
+		if binary, err = os.Executable(); err != nil {
 			return nil, err
 		}
+		args = []string{who.loop, kubeconfig, token}
 	}
-	if who.name == before {
-		if err := who.asItWas(ctx); err != nil {
-			return nil, err
-		}
+	process, err := controlplane.StartProcess(who.name, filepath.Join(c.LogDir(), who.name+".log"), binary, args...)
+	if err == nil {
+		c.others = append(c.others, process)
 	}
-	manager, err := c.StartManager(ctx, controlplane.ManagerOptions{Alone: who.alone, Binary: who.binary, Name: who.name, Args: who.args})
-	if err != nil {
-		return nil, err
-	}
-	return &runner{manager.Process, manager}, manager.WaitLeading(ctx)
+	return process, err
 }
 
-// asItWas adds the argument that ours has if that binary of an earlier commit knows it.
-func (who *contestant) asItWas(ctx context.Context) error {
-	help, err := exec.CommandContext(ctx, controlplane.Program(who.binary), "--help").Output()
-	if err != nil {
-		return fmt.Errorf("%w: %q is the kube-controller-manager of an earlier commit: build it there, and copy it to bin/%s", err, before, who.binary)
-	}
-	if flag, _, _ := strings.Cut(noTakeoverDelay, "="); strings.Contains(string(help), flag) {
-		who.args = slices.Concat(who.args, []string{noTakeoverDelay})
-	}
-	return nil
-}
-
-// startLoop starts this program as the bare loop: a process of its own, like a manager, with a token of the service account that our
-// controller has. A client certificate would cost the API server more: it verifies that anew for every request.
-func (c *cluster) startLoop(ctx context.Context, workers int) (*runner, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	kubeconfig, err := c.Kubeconfig(controlplane.AloneUser)
-	if err != nil {
-		return nil, err
+// token is a file with a token of the service account that our controller has, for the bare loop of Nodes: a client certificate would cost the API
+// server more, since it verifies that anew for every request. It is empty for others.
+func (c *cluster) token(ctx context.Context, who contestant) (path string, err error) {
+	if who.loop != nodeLoop {
+		return "", nil
 	}
 	accounts := c.kube.CoreV1().ServiceAccounts(metav1.NamespaceSystem)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: nodeipam.Name}}
 	if _, err := accounts.Create(ctx, account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-		return nil, err
+		return "", err
 	}
 	request, err := accounts.CreateToken(ctx, nodeipam.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	token := filepath.Join(c.Dir(), bare+".token")
-	if err := os.WriteFile(token, []byte(request.Status.Token), 0o600); err != nil {
-		return nil, err
-	}
-	process, err := controlplane.StartProcess(bare, filepath.Join(c.LogDir(), bare+".log"), self, loopCommand, kubeconfig, token, strconv.Itoa(workers))
-	c.loop = process
-	return &runner{Process: process}, err
+	path = filepath.Join(c.Dir(), "loop.token")
+	return path, os.WriteFile(path, []byte(request.Status.Token), 0o600)
 }

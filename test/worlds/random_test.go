@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
+	"github.com/multicidr/controller-manager/test/seeds"
 )
 
 // TestWorlds runs whole processes, with client-go's informers, elector, queues and clients, against a small API server. Time is simulated, so
@@ -14,13 +15,7 @@ import (
 // Every world has two or three rounds of trouble and calm. In the calm everything must come to rest as it should, and a new Node is served promptly.
 // In one world of three every watch ends after 1 to 3 s, all the time. Some worlds end with an hour in which nothing happens.
 func TestWorlds(t *testing.T) {
-	first, last := int64(1), *seeds
-	if *only != 0 {
-		first, last = *only, *only
-	}
-	for seed := first; seed <= last; seed++ {
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { inWorld(t, seed, randomWorld) })
-	}
+	seeds.Each(t, 5, func(t *testing.T, seed uint64) { inWorld(t, seed, randomWorld) })
 }
 
 // settings are what stays the same in a random world.

@@ -88,9 +88,9 @@ type server struct {
 	told            []string // events
 }
 
-func newServer(seed int64, j *judge) *server {
+func newServer(seed uint64, j *judge) *server {
 	return &server{
-		judge: j, rng: rand.New(rand.NewSource(seed)), noise: rand.New(rand.NewSource(-seed)), revision: 100, objects: map[string]map[string]object{}, log: map[string][]change{},
+		judge: j, rng: rand.New(rand.NewSource(int64(seed))), noise: rand.New(rand.NewSource(-int64(seed))), revision: 100, objects: map[string]map[string]object{}, log: map[string][]change{},
 		changed: make(chan struct{}), streams: map[*stream]bool{}, lag: map[string]time.Duration{}, watchLists: true, bookmarks: time.Minute,
 		writes: map[string]int{}, patches: map[string]int{},
 	}

@@ -2,7 +2,6 @@ package worlds
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"net/http"
 	"runtime"
@@ -19,15 +18,8 @@ import (
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/test/chaos/checker"
+	"github.com/multicidr/controller-manager/test/seeds"
 )
-
-var (
-	seeds = flag.Int64("worlds.seeds", 5, "the number of random worlds")
-	only  = flag.Int64("worlds.seed", 0, "the seed of the only world to run, with its whole history (-v); 0: the first -worlds.seeds ones")
-)
-
-// lastLines is how much is printed of the history of a world that ends badly, without -worlds.seed.
-const lastLines = 400
 
 // user and stock write beside the product: users, and an allocator of another make.
 const (
@@ -64,7 +56,7 @@ type replica struct {
 }
 
 // inWorld calls f in a bubble with simulated time, and fails the test if the product did anything wrong.
-func inWorld(t *testing.T, seed int64, f func(*world)) {
+func inWorld(t *testing.T, seed uint64, f func(*world)) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // A seed comes closer to one history.
 	klog.SetLogger(logr.Discard())
 	utilruntime.ErrorHandlers = nil
@@ -83,12 +75,7 @@ func inWorld(t *testing.T, seed int64, f func(*world)) {
 		for _, v := range wrong[:min(3, len(wrong))] {
 			t.Error(v)
 		}
-		if history := j.history; len(wrong) > 0 || *only != 0 {
-			if *only == 0 {
-				history = history[max(0, len(history)-lastLines):]
-			}
-			t.Logf("seed %d, %d violations; %s; the history:\n%s", seed, len(wrong), j.history[0], strings.Join(history, "\n"))
-		}
+		seeds.Report(t, seed, j.history)
 	})
 }
 

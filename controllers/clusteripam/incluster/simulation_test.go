@@ -465,7 +465,8 @@ func (w *world) full() {
 		if ready := contract.Find(c.Status.Conditions, v1beta2.ConditionReady); ready != nil && ready.Reason == v1beta2.ReasonPoolExhausted && c.DeletionTimestamp == nil {
 			waiting[c.Spec.PoolRef.Name] = c.Name
 		}
-		if c.Annotations[AnnotationAddress] != "" { // It keeps its address even without its IPAddress.
+		// It keeps its address even without its IPAddress, or has one reserved while an IPAddress without a claim has its name.
+		if c.Annotations[AnnotationAddress] != "" || c.Status.AddressRef.Name == "" && len(w.excused) > 0 {
 			kept[c.Spec.PoolRef.Name]++
 		}
 	}

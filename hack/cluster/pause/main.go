@@ -1,5 +1,5 @@
 // pause keeps a Pod's namespaces open: it waits to be told to end, and reaps what is left to it as process 1. With -v it ends at once, which
-// is how kubeadm sees before an upgrade that a cluster runs Pods.
+// is how kubeadm sees before an upgrade that a cluster runs Pods. Kubernetes' own is written in C, and its image is in a registry.
 package main
 
 import (
