@@ -110,6 +110,7 @@ func (s *Server) Create(kind *runner.Kind, object any) (*unstructured.Unstructur
 	o.SetUID(types.UID(fmt.Sprintf("%08x-0000-4000-8000-%012d", crc32.ChecksumIEEE([]byte(s.name)), s.uids)))
 	o.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
 	o.SetDeletionTimestamp(nil)
+	o.SetGeneration(1)
 	s.store(key, o)
 	return o.DeepCopy(), nil
 }
@@ -146,6 +147,9 @@ func (s *Server) Edit(kind *runner.Kind, of types.NamespacedName, status bool, c
 		delete(changes, "status")
 		merge(o.Object, changes)
 		o.SetDeletionTimestamp(before.GetDeletionTimestamp())
+		if o.SetGeneration(before.GetGeneration()); fmt.Sprint(o.Object["spec"]) != fmt.Sprint(before.Object["spec"]) {
+			o.SetGeneration(before.GetGeneration() + 1)
+		}
 	}
 	if o.GetDeletionTimestamp() != nil {
 		for _, f := range o.GetFinalizers() {

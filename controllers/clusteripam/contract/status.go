@@ -30,9 +30,15 @@ func Find(conditions []metav1.Condition, kind string) *metav1.Condition {
 	return meta.FindStatusCondition(conditions, kind)
 }
 
-// Same reports whether two conditions say the same. Old API versions do not store the generation.
+// Same reports whether two conditions say the same, of whatever generation.
 func Same(a, b metav1.Condition) bool {
 	return a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message
+}
+
+// Stored reports whether conditions have this one already, of its generation: `kubectl wait` waits for that. Old API versions do not store the generation.
+func Stored(conditions []metav1.Condition, c metav1.Condition) bool {
+	before := Find(conditions, c.Type)
+	return before != nil && Same(*before, c) && (before.ObservedGeneration == c.ObservedGeneration || before.ObservedGeneration == 0)
 }
 
 // With returns the conditions with c in place of the one of its type.
@@ -74,8 +80,7 @@ func (c *Contract) wait(ctx context.Context, claim *v1beta2.IPAddressClaim, err 
 // status writes the status of a claim, if it is not so already.
 func (c *Contract) status(ctx context.Context, claim *v1beta2.IPAddressClaim, address string, ready metav1.Condition) error {
 	ready.Type, ready.ObservedGeneration = v1beta2.ConditionReady, claim.Generation
-	before := Find(claim.Status.Conditions, ready.Type)
-	if address == claim.Status.AddressRef.Name && before != nil && Same(*before, ready) {
+	if address == claim.Status.AddressRef.Name && Stored(claim.Status.Conditions, ready) {
 		return nil
 	}
 	status := map[string]any{"conditions": With(claim.Status.Conditions, ready)}

@@ -484,6 +484,16 @@ func (w *world) full() {
 	for _, p := range contracttest.All[v1alpha2.InClusterPrefixPool](w.server, runner.InClusterPrefixPools) {
 		status[p.Name] = p.Status
 	}
+	for _, kind := range kindsRead {
+		for _, o := range w.server.List(kind) {
+			conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+			for _, c := range conditions {
+				if at, _, _ := unstructured.NestedInt64(c.(map[string]any), "observedGeneration"); at != o.GetGeneration() {
+					w.Errorf("%s %s says %v of generation %d", kind.Name, o.GetName(), c, o.GetGeneration())
+				}
+			}
+		}
+	}
 	for name, s := range status {
 		if s.IPAddresses == nil || s.IPAddresses.Used < used[name] || s.IPAddresses.Used > used[name]+kept[name] || waiting[name] != "" && s.IPAddresses.Free > 0 {
 			w.Errorf("the pool %s says %+v; used are %d, and %q waits", name, s.IPAddresses, used[name], waiting[name])

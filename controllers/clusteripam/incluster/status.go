@@ -216,7 +216,7 @@ func (l *logic) report(p *pool) (status v1alpha2.InClusterIPPoolStatus, warnings
 	status = v1alpha2.InClusterIPPoolStatus{Conditions: p.object.status.Conditions, IPAddresses: &usage}
 	for _, c := range conditions {
 		c.ObservedGeneration, c.Message = p.object.meta.GetGeneration(), text.Cut(c.Message, text.MaxCondition)
-		if before := contract.Find(status.Conditions, c.Type); before == nil || !contract.Same(*before, c) {
+		if !contract.Stored(status.Conditions, c) {
 			status.Conditions = contract.With(status.Conditions, c)
 		}
 	}

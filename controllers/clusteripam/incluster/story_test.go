@@ -159,7 +159,7 @@ func (s *story) says(claim, reason, message string) {
 		s.Fatalf("there is no claim %s", claim)
 	}
 	ready := contract.Find(c.Status.Conditions, v1beta2.ConditionReady)
-	if ready == nil || ready.Reason != reason || !strings.Contains(ready.Message, message) || (ready.Status == metav1.ConditionTrue) != (reason == contract.ReasonReady) {
+	if ready == nil || ready.Reason != reason || !strings.Contains(ready.Message, message) || (ready.Status == metav1.ConditionTrue) != (reason == contract.ReasonReady) || ready.ObservedGeneration != c.Generation {
 		s.Errorf("%s says %+v, want %s %q", claim, ready, reason, message)
 	}
 }
@@ -168,7 +168,7 @@ func (s *story) says(claim, reason, message string) {
 func (s *story) poolSays(condition, reason, message string) {
 	s.Helper()
 	p, _ := contracttest.Read[v1alpha2.InClusterIPPool](s.Server, runner.InClusterIPPools, "n", "p")
-	if c := contract.Find(p.Status.Conditions, condition); c == nil || c.Reason != reason || !strings.Contains(c.Message, message) {
+	if c := contract.Find(p.Status.Conditions, condition); c == nil || c.Reason != reason || !strings.Contains(c.Message, message) || c.ObservedGeneration != p.Generation {
 		s.Errorf("p says %+v, want %s %q", c, reason, message)
 	}
 }

@@ -332,17 +332,17 @@ func (l *logic) strays(users []types.NamespacedName) string {
 		len(all), text.Cut(strings.Join(all, ", "), text.MaxListed))
 }
 
-// say writes the condition Ready of an object, unless it is there already; news is whether that is another one than before. Some CustomResourceDefinitions drop observedGeneration.
+// say writes the condition Ready of an object, unless it is there already; news is whether that is another one than before.
 func (l *logic) say(ctx context.Context, kind *runner.Kind, object metav1.Object, conditions []metav1.Condition, v verdict) (news bool, err error) {
 	c := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v.Reason, Message: v.message, ObservedGeneration: object.GetGeneration()}
 	if v.Ready {
 		c.Status = metav1.ConditionTrue
 	}
-	before := contract.Find(conditions, c.Type)
-	news = before == nil || !contract.Same(*before, c)
-	if !news && (before.ObservedGeneration == c.ObservedGeneration || before.ObservedGeneration == 0) {
+	if contract.Stored(conditions, c) {
 		return false, nil
 	}
+	before := contract.Find(conditions, c.Type)
+	news = before == nil || !contract.Same(*before, c)
 	patch := runner.MergePatchOfVersion(object, map[string]any{"status": map[string]any{"conditions": contract.With(conditions, c)}})
 	patch.Status = true
 	if err := l.term.API.Patch(ctx, kind, contract.NameOf(object), patch, nil); err != nil {
