@@ -199,7 +199,7 @@ func (p *pool) grace() time.Duration {
 func (p *pool) nextFree() (at time.Time) {
 	for c := range p.leaving {
 		ends := c.object.DeletionTimestamp.Add(p.grace())
-		if p.grace() > 0 && len(contract.KeptBy(c.object)) == 0 && (at.IsZero() || ends.Before(at)) {
+		if p.grace() > 0 && (at.IsZero() || ends.Before(at)) {
 			at = ends
 		}
 	}
@@ -254,7 +254,7 @@ func (a *allocator) wait(c *claim) {
 	} else {
 		delete(c.pool.waiting, c)
 	}
-	a.leave(c, holds && goes)
+	a.leave(c, holds && goes && len(contract.KeptBy(c.object)) == 0)
 }
 
 // leave notes whether a claim may keep its block for a grace period. Those that wait then say anew when the next one ends.

@@ -376,6 +376,19 @@ func TestAPoolWithoutItsFinalizer(t *testing.T) {
 	})
 }
 
+// A claim in deletion is held by another program, too, and then by its grace period alone: who waits says when that ends.
+func TestAGracePeriodAfterAnother(t *testing.T) {
+	tell(t, func(s *story) {
+		s.pool("p", "{addresses: [10.0.0.10], prefix: 24, addressReuseGracePeriodSeconds: 3600}")
+		s.claim("a", "p", ", finalizers: [example.com/machine]")
+		s.claim("b", "p")
+		s.delete(runner.IPAddressClaims, "a")
+		s.says("b", v1beta2.ReasonPoolExhausted, "all 1 addresses are in use. Add addresses")
+		s.edit(runner.IPAddressClaims, of("a"), "{metadata: {finalizers: ["+v1beta2.FinalizerReleaseAddress+"]}}")
+		s.says("b", v1beta2.ReasonPoolExhausted, "The next one is free at ")
+	})
+}
+
 // An address stays in use for a while after its claim was deleted. A full pool says when the next one is free.
 func TestAGracePeriod(t *testing.T) {
 	tell(t, func(s *story) {

@@ -38,7 +38,9 @@ func (l *logic) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim, poo
 	case wapi.IsFull(err): // The next check of the pool, or the end of a claim, ends that.
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		from.full = true
+		if now := l.checked[contract.NameOf(pool)]; now != nil { // It may have been checked meanwhile.
+			now.full = true
+		}
 		return none, exhausted(claim)
 	case err != nil:
 		return none, failed(v1beta2.ReasonAllocationFailed, "did not allocate an address", err)
@@ -66,8 +68,9 @@ func without(claim *v1beta2.IPAddressClaim, at recordName, o owner, s step) erro
 	case s.verb == wait && time.Since(claim.CreationTimestamp.Time) < 10*time.Second: // That takes a moment.
 		return writes.Later(250 * time.Millisecond)
 	case s.verb == wait:
-		return waits(v1beta2.ReasonAllocationFailed, 5*time.Second, "Another IPAddressClaim shares the host record %s and has no address yet. See its condition Ready. "+
-			"If there is no such claim any more, remove its UID from the comment of the record in Infoblox: %s", at.name, s.record.Comment)
+		return waits(v1beta2.ReasonAllocationFailed, 5*time.Second, "Another IPAddressClaim shares the host record %s, and has no address yet or is not adopted yet, for example while it is paused. "+
+			"See its condition Ready. If there is no such claim any more, remove its UID from the comment of the record in Infoblox, and addresses that no machine uses: %s, %v",
+			at.name, s.record.Comment, s.record.Addresses())
 	case s.verb == unclear:
 		return waits(v1beta2.ReasonAllocationFailed, checkEvery, "Nobody knows which address of the host record %s in Infoblox is this claim's: %v. "+
 			"There are several that no claim has, or another claim or IPAddress has it, too, or no subnet of the InfobloxIPPool %s has it. "+

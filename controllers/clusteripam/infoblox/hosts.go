@@ -130,14 +130,14 @@ func (o owner) next(wanted wapi.Record, subnets []subnet, found []wapi.Record, w
 	}
 }
 
-// join decides about a record of the right name that is not the claim's. One claim without an address in a record at a time: only so it is known whose
-// the address is that nobody else has.
+// join decides about a record of the right name that is not the claim's. One claim without an address in a record at a time, and no address that nobody is
+// known to have: only so it is known whose the next one is. A claim of another program that is not adopted yet has one of these.
 func (o owner) join(r wapi.Record, w others) step {
 	tokens := tokensOf(r)
 	if len(tokens) == 0 || len(tokens) >= maxClaims || !o.shares || !o.mayShare(r, w) {
 		return step{verb: taken, record: r}
 	}
-	if _, open := o.rest(r, w); open {
+	if rest, open := o.rest(r, w); open || len(rest) > 0 {
 		return step{verb: wait, record: r}
 	}
 	r.Comment = comment(append(tokens, o.token), o.namespace+"/"+o.name)

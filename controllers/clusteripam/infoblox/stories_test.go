@@ -137,6 +137,25 @@ func hostOf(name, comment string, addresses ...string) string {
 
 // A record of telekom's provider has no token. It gets one before it is released, whether the claim is deleted before the switch or later. Other addresses in it stay.
 func TestSwitchFromTheOriginal(t *testing.T) {
+	t.Run("while one that shares the record is paused", func(t *testing.T) {
+		hostname := map[string]string{v1alpha1.AnnotationHostname: "m.example.com"}
+		tell(t, func(w *world) {
+			w.wapiDo("POST", "record:host", hostOf("m.example.com", "", "10.0.1.7", "10.0.1.8"))
+			w.using["x"], w.using["y"] = addr("10.0.1.7"), addr("10.0.1.8")
+			w.putServed("x", "10.0.1.7", hostname, nil)
+			w.putServed("y", "10.0.1.8", map[string]string{v1alpha1.AnnotationHostname: "m.example.com", v1beta2.AnnotationPaused: ""}, nil)
+		}, func(w *world) {
+			w.createClaim("new", "v4", hostname)
+			time.Sleep(5 * time.Minute)
+			w.wantReady("new", v1beta2.ReasonAllocationFailed, "has no address yet or is not adopted yet, for example while it is paused")
+			unpause := map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1beta2.AnnotationPaused: nil}}}
+			if _, err := w.servers[0].Edit(runner.IPAddressClaims, types.NamespacedName{Namespace: namespace, Name: "y"}, false, unpause); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Minute)
+			w.wantReady("new", "Ready", "10.0.1.2")
+		})
+	})
 	for name, deleted := range map[string]bool{"later": false, "before": true} {
 		t.Run(name, func(t *testing.T) {
 			var uid types.UID
@@ -308,6 +327,33 @@ func TestFull(t *testing.T) {
 			t.Errorf("in the end %d claims were told", w.covered["told"])
 		}
 	})
+}
+
+// The pool is checked again while Infoblox says that it is full: a claim that waits gets the next address all the same.
+func TestFullWhileItIsChecked(t *testing.T) {
+	tell(t, nil, func(w *world) {
+		for i := range 13 {
+			w.createClaim(fmt.Sprint("f", i), "small", nil)
+		}
+		for i := range 600 {
+			time.Sleep(100 * time.Millisecond)
+			w.annotate(i)
+		}
+		time.Sleep(30 * time.Second)
+		w.deleteClaim("f0")
+		w.deleteClaim("f1")
+		if time.Sleep(5 * time.Minute); w.covered["told"] != 13 {
+			t.Errorf("%d claims were told", w.covered["told"])
+		}
+	})
+}
+
+// annotate has everything checked again that depends on the InfobloxInstance.
+func (w *world) annotate(i int) {
+	changes := map[string]any{"metadata": map[string]any{"annotations": map[string]any{"n": fmt.Sprint(i)}}}
+	if _, err := w.servers[0].Edit(runner.InfobloxInstances, types.NamespacedName{Name: "i"}, false, changes); err != nil {
+		w.t.Error(err)
+	}
 }
 
 // Anybody who may create claims can write any token: one that is no UID would break the comments of others.

@@ -224,7 +224,7 @@ var causes = []struct {
 
 // whyNot says why something failed and what to do about it. failed is false if nothing failed, or nothing was tried.
 func whyNot(err error) (p problem, failed bool) {
-	if err == nil || writes.NotItsTurn(err) || errors.As(err, new(writes.Later)) && !said(err) {
+	if err == nil || writes.NotItsTurn(err) || errors.As(err, new(writes.Pending)) || errors.As(err, new(writes.Later)) && !said(err) {
 		return problem{}, false
 	}
 	for _, c := range causes {
