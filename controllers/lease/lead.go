@@ -45,7 +45,7 @@ func Elect(
 	election.Lock, election.Name = lock, flags.ResourceName
 	election.LeaseDuration, election.RenewDeadline, election.RetryPeriod = flags.LeaseDuration.Duration, flags.RenewDeadline.Duration, flags.RetryPeriod.Duration
 	if err = Lead(ctx, election, Clocks{}, run); err == nil && ctx.Err() == nil {
-		return fmt.Errorf("the Lease %s was lost", lock.Describe())
+		return fmt.Errorf("the Lease %s was lost", lock.Describe()) // run can have ended ctx itself, as the controller manager does.
 	}
 	return err
 }

@@ -25,10 +25,13 @@ func ValidateTimes(leaseDuration, renewDeadline, retryPeriod time.Duration) []er
 	return errs
 }
 
+// longestWrite is what callers ask for: writes.Timeout.
+const longestWrite = 5 * time.Second
+
 // checkTimes returns an error if, with these settings of the elector, a leader must stop its longest writes before every renewal.
 func checkTimes(leaseDuration, retryPeriod time.Duration) error {
 	good := leaseDuration.Truncate(time.Second)
-	if writable := good - good/timeoutShare - good/transitShare; retryPeriod >= writable {
+	if writable := good - min(longestWrite, good/timeoutShare) - good/transitShare; retryPeriod >= writable {
 		return fmt.Errorf("the lease is renewed every %v, but writes are possible only in the first %v of its %v: use a longer lease, or a shorter retry period", retryPeriod, writable, good)
 	}
 	return nil

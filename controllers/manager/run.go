@@ -268,16 +268,13 @@ func (p *process) build(ctx context.Context, s set, fence *lease.Fence, shared *
 	}
 	controllers = append(controllers, upstream...)
 
-	c := Context{ControllerContext: shared.ControllerContext, Fence: fence}
+	nodesAsOf := sync.OnceValue(func() string { return p.readNodes(ctx) }) // A read that fails takes seconds.
 	for _, d := range s.added {
 		if !p.roster.enabled(d.Name, shared.ComponentConfig.Generic.Controllers) {
 			logger.Info("Warning: controller is disabled", "controller", d.Name)
 			continue
 		}
-		if c.NodesAsOf == "" {
-			c.NodesAsOf = p.readNodes(ctx)
-		}
-		controllers = append(controllers, p.guard(d, c))
+		controllers = append(controllers, p.guard(d, Context{ControllerContext: shared.ControllerContext, Fence: fence, NodesAsOf: nodesAsOf()}))
 	}
 	return controllers, nil
 }

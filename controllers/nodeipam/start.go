@@ -257,13 +257,11 @@ func asNew(stored any, listed metav1.Object) bool {
 	return err == nil && order >= 0
 }
 
-// showsPodCIDRs reports whether a Node with podCIDRs has them in the cache, too. They never change, so under churn this ends.
+// showsPodCIDRs reports whether a Node is in the cache, with its podCIDRs if it has some. They never change, so under churn this ends. One without podCIDRs counts,
+// too: a write of an earlier process may be on its way to it.
 func showsPodCIDRs(stored any, listed metav1.Object) bool {
-	if !pool.ShowsPodCIDRs(listed.(*v1.Node)) {
-		return true
-	}
 	node, ok := stored.(*v1.Node)
-	return ok && node.UID == listed.GetUID() && pool.ShowsPodCIDRs(node)
+	return ok && node.UID == listed.GetUID() && (pool.ShowsPodCIDRs(node) || !pool.ShowsPodCIDRs(listed.(*v1.Node)))
 }
 
 // waitForLateWrites returns true when no write of another process can arrive any more, and the cache of Nodes shows those that have.

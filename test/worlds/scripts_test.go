@@ -274,6 +274,31 @@ func TestKilledWithoutElection(t *testing.T) {
 	})
 }
 
+// Without leader election a process is killed with a write on its way to a Node that the cache, from which the next one starts, does not show yet.
+func TestKilledWithoutElectionAndAStaleCache(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		w.lease, w.watchLists = "", false
+		sent := w.firstPatch("n1", func(*link) fault { return fault{late: 5 * time.Second, silent: true} })
+		w.pool("a", "10.0.0.0/16", 8)
+		r := w.serving()
+		for i := range 40 {
+			w.served(20*time.Second, w.node(fmt.Sprintf("d%d", i)))
+		}
+		for i := range 40 {
+			w.delete(nodes, fmt.Sprintf("d%d", i))
+		}
+		time.Sleep(20 * time.Second)
+		w.node("n1")
+		w.within(time.Second, "a PATCH", func() bool { return *sent })
+		w.kill(r)
+		w.do(func() { w.lag[nodes] = 8 * time.Second })
+		w.start()
+		time.Sleep(time.Second)
+		w.many(60)
+		w.settle(60 * time.Second)
+	})
+}
+
 // A leader does not run for half a minute, and then goes on with what it was about to write.
 func TestStoppedLeader(t *testing.T) {
 	inWorld(t, 1, func(w *world) {

@@ -160,12 +160,14 @@ func (s *State) servicesIn(p *pool.Pool, prefix netip.Prefix) (texts []string) {
 
 // addressesIn counts the Nodes with an address in a range of p. There may be very many: it formats only as many as are named.
 func (s *State) addressesIn(p *pool.Pool, prefix netip.Prefix) (few []string, n int) {
+	counted := map[string]bool{} // A Node can have several addresses there.
 	for nodes := range s.addresses.Values(prefix) {
 		for _, node := range nodes {
 			i := slices.IndexFunc(node.addresses, func(a netip.Prefix) bool { return prefix.Overlaps(a) && p.Gives(a) })
-			if i < 0 {
+			if i < 0 || counted[node.name] {
 				continue
 			}
+			counted[node.name] = true
 			if n++; n <= text.MaxNamed {
 				few = append(few, fmt.Sprintf("%v of %s", node.addresses[i], node.name))
 			}

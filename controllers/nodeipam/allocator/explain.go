@@ -144,7 +144,7 @@ func (s *State) exhausted(p *pool.Pool, full []ipam.Family) string {
 	message := fmt.Sprintf("No free block for %s.", text.Families(full))
 	excluding := s.excluding(p, full)
 	if len(excluding) > 0 {
-		message += fmt.Sprintf(" Never allocated, because they are in spec.excludedCIDRs: %s. Remove from it what this ClusterCIDR may allocate.", text.ListedFew(excluding))
+		message += fmt.Sprintf(" Never allocated are the blocks with addresses in spec.excludedCIDRs: %s. Remove from it what this ClusterCIDR may allocate.", text.ListedFew(excluding))
 	}
 	if larger := s.largerThanBlocks(p, full); len(larger) > 0 {
 		message += fmt.Sprintf(" These podCIDRs are larger than a block, so that one Node takes many: %s. Delete the Nodes that should not have them and reboot their machines, which registers them again.", text.ListedFew(larger))

@@ -91,7 +91,7 @@ func origin(clusterCIDRs []string) string {
 // poolUses says what a ClusterCIDR does with addresses.
 func (c *Cluster) poolUses(p *pool.Pool, cidr netip.Prefix) (uses []Use) {
 	for excluded := range p.Excluded.Overlapping(cidr) {
-		uses = append(uses, Use{KindExcluded, p.Name, excluded, "in spec.excludedCIDRs"})
+		uses = append(uses, Use{KindExcluded, p.Name, excluded, "blocks with addresses in spec.excludedCIDRs"})
 	}
 	for _, r := range p.Ranges {
 		if !r.Prefix.Overlaps(cidr) {
