@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Builds the site of docs/, shows it, or checks the pages. What it runs are npm packages at the versions of hack/docs/package-lock.json, in bin/docs.
 #
-# usage: hack/docs.sh build|serve|links|prose
+# usage: hack/docs.sh tools|build|serve|links|prose
 #
+# tools only installs what the others need.
 # build writes bin/site: this tree at the root, and each release that has pages (a tag such as v0.2.0) in a folder of its name. DOCS_BASE=/name/ is for a host
 # that serves it below a path.
 # links fails if a link in any page leads nowhere. prose fails if a page of the folders in hack/docs/prose.markdownlint-cli2.mjs is not written as the
@@ -42,6 +43,7 @@ site() { DOCS_VERSION=$2 DOCS_BASE=$3 DOCS_OUT=$4 DOCS_VERSIONS=$versions "$bin/
 pages() { rm -rf "$tools/pages" && mkdir "$tools/pages"; }
 
 case ${1:-} in
+tools) ;;
 build)
 	rm -rf bin/site
 	pages && cp -R docs/. "$tools/pages"
