@@ -32,6 +32,8 @@ const (
 	readInterval = time.Second
 	// compareInterval is how often a cache is compared with a consistent list while it is behind.
 	compareInterval = time.Minute
+	// askInterval is how often the API server is asked meanwhile which of the missing objects are gone.
+	askInterval = 5 * time.Second
 	// readTimeout is how long one request is waited for. The API server ends it after a minute; without a limit, a read whose answer is lost on
 	// the way would never end.
 	readTimeout = 65 * time.Second
@@ -61,7 +63,7 @@ func (c *Controller) kinds() []*kind {
 		},
 		{
 			name: "Nodes", informer: c.Nodes.Informer(), handler: handle(c.seeNode, c.nodeGone),
-			list: listOf(c.Client.CoreV1().Nodes().List), shows: showsPodCIDRs, asOf: c.NodesAsOf,
+			list: listOf(c.Client.CoreV1().Nodes().List), shows: c.showsNode, asOf: c.NodesAsOf,
 		},
 	}
 }
@@ -189,7 +191,7 @@ func (c *Controller) compare(ctx context.Context, k *kind) bool {
 		if err != nil {
 			return false
 		}
-		ask := time.Now().Add(readInterval)
+		ask, said := time.Now().Add(readInterval), false
 		err = wait.PollUntilContextTimeout(ctx, lookInterval, compareInterval, true, func(ctx context.Context) (bool, error) {
 			late := time.Now().After(ask)
 			for name, listed := range behind {
@@ -200,8 +202,11 @@ func (c *Controller) compare(ctx context.Context, k *kind) bool {
 				c.health.WaitFor(health.Problem{What: fmt.Sprintf("the cache of %s to show %s as of resource version %s", k.name, name, listed.GetResourceVersion())})
 			}
 			if late {
-				ask = time.Now().Add(compareInterval)
-				klog.FromContext(ctx).Info("Waiting for a cache that lags", "kind", k.name, "objects", len(behind))
+				ask = time.Now().Add(askInterval)
+				if !said {
+					klog.FromContext(ctx).Info("Waiting for a cache that lags", "kind", k.name, "objects", len(behind))
+				}
+				said = true
 			}
 			return len(behind) == 0, nil
 		})
@@ -257,11 +262,15 @@ func asNew(stored any, listed metav1.Object) bool {
 	return err == nil && order >= 0
 }
 
-// showsPodCIDRs reports whether a Node is in the cache, with its podCIDRs if it has some. They never change, so under churn this ends. One without podCIDRs counts,
-// too: a write of an earlier process may be on its way to it.
-func showsPodCIDRs(stored any, listed metav1.Object) bool {
+// showsNode reports whether a Node with podCIDRs has them in the cache, too. They never change, so under churn this ends. Without leader election one that has none
+// must be there as well: a write of the process before may be on its way to it, and then this process waits for it.
+func (c *Controller) showsNode(stored any, listed metav1.Object) bool {
+	lacks := !pool.ShowsPodCIDRs(listed.(*v1.Node))
+	if lacks && c.Fence.Predecessor() != lease.NoElection {
+		return true
+	}
 	node, ok := stored.(*v1.Node)
-	return ok && node.UID == listed.GetUID() && (pool.ShowsPodCIDRs(node) || !pool.ShowsPodCIDRs(listed.(*v1.Node)))
+	return ok && node.UID == listed.GetUID() && (lacks || pool.ShowsPodCIDRs(node))
 }
 
 // waitForLateWrites returns true when no write of another process can arrive any more, and the cache of Nodes shows those that have.

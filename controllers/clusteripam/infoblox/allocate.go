@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
@@ -38,7 +39,7 @@ func (l *logic) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim, poo
 	case wapi.IsFull(err): // The next check of the pool, or the end of a claim, ends that.
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if now := l.checked[contract.NameOf(pool)]; now != nil { // It may have been checked meanwhile.
+		if now := l.checked[contract.NameOf(pool)]; now != nil && equality.Semantic.DeepEqual(now.of.Spec, from.of.Spec) { // It may have been checked, or widened, meanwhile.
 			now.full = true
 		}
 		return none, exhausted(claim)

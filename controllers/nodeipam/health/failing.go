@@ -32,12 +32,10 @@ type failure struct {
 	Problem
 	since time.Time
 	told  bool // it was reported
-	// paused: nothing is tried now, because the object waits for others. That ends no failure, and is no problem.
-	paused bool
 }
 
 // lasting reports whether the failure counts as a problem.
-func (f *failure) lasting(now time.Time) bool { return !f.paused && now.Sub(f.since) >= failsFor }
+func (f *failure) lasting(now time.Time) bool { return now.Sub(f.since) >= failsFor }
 
 // Wrote notes the outcome of the last sync of an object. news reports a new sort of failure for this kind, or the end of the last failure that
 // was news. tell is what to report about this object; empty if its failure was reported. An object that waits for others (writes.Pending) does
@@ -45,18 +43,13 @@ func (f *failure) lasting(now time.Time) bool { return !f.paused && now.Sub(f.si
 func (h *Health) Wrote(kind Kind, name string, err error) (news bool, tell string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if errors.As(err, new(writes.Pending)) {
-		if f := h.failing[kind][name]; f != nil {
-			f.paused = true
-		}
-		return false, ""
-	}
-	if err == nil {
+	pending := errors.As(err, new(writes.Pending))
+	if err == nil || pending {
 		delete(h.failing[kind], name)
 		if len(h.failing[kind]) > 0 {
 			return false, ""
 		}
-		news = len(h.logged[kind]) > 0
+		news = len(h.logged[kind]) > 0 && !pending
 		delete(h.logged, kind)
 		return news, ""
 	}
@@ -65,7 +58,7 @@ func (h *Health) Wrote(kind Kind, name string, err error) (news bool, tell strin
 		return false, "" // Nothing was tried, so an earlier failure may persist.
 	}
 	f := h.failureOf(kind, name, err)
-	f.Problem, f.paused = p, false
+	f.Problem = p
 	if !f.lasting(h.clock()) {
 		return false, ""
 	}
