@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -86,8 +88,12 @@ func (c *cluster) restartValues(ctx context.Context, p *controlplane.Process, be
 		return nil, err
 	}
 	won := lease.Spec.AcquireTime.Time
-	if won.Before(begin) || served.Before(won) {
-		return nil, fmt.Errorf("lease won at %v, Node served at %v: not in this order", won, served)
+	synced, err := lastSync(p, served)
+	if err != nil {
+		return nil, err
+	}
+	if won.Before(begin) || synced.Before(won) || served.Before(synced) {
+		return nil, fmt.Errorf("lease won at %v, caches synced at %v, Node served at %v: not in this order", won, synced, served)
 	}
 	events, err := c.asked(begin)
 	if err != nil {
@@ -100,11 +106,37 @@ func (c *cluster) restartValues(ctx context.Context, p *controlplane.Process, be
 	peak, err := peakMemory(p)
 	return metrics{
 		"lease-to-node-s":    served.Sub(won).Seconds(),
+		"caches-to-node-s":   served.Sub(synced).Seconds(),
 		"reads-of-all-nodes": count(events, readsAllNodes),
 		"writes":             count(events, isWrite),
 		"manager-cpu-s":      cpu.Seconds(),
 		"manager-peak-MiB":   peak,
 	}, err
+}
+
+// lastSync is when a manager's log says last, before the Node was served, that a cache holds all there is.
+func lastSync(p *controlplane.Process, served time.Time) (last time.Time, err error) {
+	log, err := os.ReadFile(p.LogPath())
+	if err != nil {
+		return last, err
+	}
+	for line := range strings.Lines(string(log)) {
+		if !strings.Contains(line, `"Caches are synced"`) {
+			continue
+		}
+		// I1121 15:54:38.123456 ...: klog leaves out the year and the zone, which is the machine's.
+		at, err := time.ParseInLocation("2006 0102 15:04:05.000000", fmt.Sprintf("%d %.20s", served.Year(), line[1:]), time.Local)
+		if err != nil {
+			return last, fmt.Errorf("read the time in %s: %w", p.LogPath(), err)
+		}
+		if at.Before(served) {
+			last = at
+		}
+	}
+	if last.IsZero() {
+		return last, fmt.Errorf("no cache was synced, says %s", p.LogPath())
+	}
+	return last, nil
 }
 
 // inGroup labels a Node.

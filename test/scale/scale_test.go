@@ -29,7 +29,7 @@ func TestScenarios(t *testing.T) {
 	}{
 		"burst --nodes=50 --contestants=bare,ours":     {"bare ours", "nodes/s p99-ms manager-peak-MiB apiserver-cpu-s"},
 		"overload --nodes=60 --contestants=ours":       {"ours", "nodes/s p99-ms"},
-		"restart --nodes=20 --contestants=ours":        {"ours", "lease-to-node-s manager-cpu-s"},
+		"restart --nodes=20 --contestants=ours":        {"ours", "lease-to-node-s caches-to-node-s manager-cpu-s"},
 		"idle --nodes=50 --contestants=ours":           {"ours", "updates/s"},
 		"addresses --nodes=50 --contestants=bare,ours": {"bare ours", "claims/s p99-ms"},
 		"bound --nodes=2":                              {"ours", "bound-max-ms gate-max-ms inline-max-ms"},
@@ -64,11 +64,21 @@ func TestScenarios(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	limits := metrics{"writes": 0, "requests/node": 1.05}
-	if errs := (metrics{"writes": 0, "requests/node": 1.05, "nodes/s": 400}).above(limits); len(errs) > 0 {
-		t.Error(errs)
-	}
-	if errs := (metrics{"writes": 1}).above(limits); len(errs) != 2 { // one is above, one is missing
-		t.Errorf("%v, want two errors", errs)
+	s := scenario{limits: metrics{"writes": 0, "requests/node": 1.05}, marks: []mark{{unit: "nodes/s", of: bare, least: .95}, {unit: "p99-ms", of: bare, most: 1.2}}}
+	loop := metrics{"nodes/s": 400, "p99-ms": 100}
+	for name, tc := range map[string]struct {
+		round map[string]metrics
+		want  int
+	}{
+		"all kept":                       {map[string]metrics{ours: {"writes": 0, "requests/node": 1.05, "nodes/s": 380, "p99-ms": 120}, bare: loop}, 0},
+		"the bare loop did not run":      {map[string]metrics{ours: {"writes": 0, "requests/node": 1, "nodes/s": 1, "p99-ms": 999}}, 0},
+		"one is above, one is missing":   {map[string]metrics{ours: {"writes": 1, "nodes/s": 380, "p99-ms": 120}, bare: loop}, 2},
+		"slower than the marks":          {map[string]metrics{ours: {"writes": 0, "requests/node": 1, "nodes/s": 379, "p99-ms": 121}, bare: loop}, 2},
+		"ours did not run":               {map[string]metrics{bare: loop}, 0},
+		"what a mark needs was not seen": {map[string]metrics{ours: {"writes": 0, "requests/node": 1, "nodes/s": 380}, bare: {"nodes/s": 400}}, 1},
+	} {
+		if errs := s.missed(tc.round); len(errs) != tc.want {
+			t.Errorf("%s: %v, want %d errors", name, errs, tc.want)
+		}
 	}
 }
