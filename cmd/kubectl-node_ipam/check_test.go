@@ -1,11 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
@@ -263,11 +262,12 @@ func (c *checked) create(t *testing.T, objects []string) {
 
 // check runs the plugin.
 func (c *checked) check(t *testing.T, args []string) (code int, said string) {
-	var out bytes.Buffer
-	p := &program{IOStreams: genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &out}, now: time.Now}
-	p.connect = p.reader
-	code = p.run(t.Context(), append([]string{"check", "--kubeconfig=" + c.kubeconfig}, args...))
-	return code, out.String()
+	command := exec.CommandContext(t.Context(), controlplane.Program("kubectl-node_ipam"), append([]string{"check", "--kubeconfig=" + c.kubeconfig}, args...)...)
+	out, err := command.CombinedOutput()
+	if command.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return command.ProcessState.ExitCode(), string(out)
 }
 
 // judge starts the stock manager with the flags.

@@ -48,7 +48,7 @@ func (p *program) planCommand() *cobra.Command {
 			"For a ClusterCIDR that is disabled or deleted, it shows the Nodes that belong to it, in the order in which to replace them, and from where a Node with the same labels gets its podCIDRs.",
 		Example: "  # What happens if I apply this file?\n  kubectl node-ipam plan -f edge-2.yaml\n\n" +
 			"  # Does the cluster have room for 50 more Nodes like worker-7?\n  kubectl node-ipam plan --nodes 50 --like worker-7\n\n" +
-			"  # Who still uses this range, and what do I replace first when it allocates nothing more?\n  kubectl node-ipam plan --disable edge\n\n" +
+			"  # I want to retire this range: which Nodes use it, and which do I replace first?\n  kubectl node-ipam plan --disable edge\n\n" +
 			"  # And with the file, and without another ClusterCIDR?\n  kubectl node-ipam plan -f edge-2.yaml --delete edge --nodes 50 --labels example.com/pool=edge",
 		Args: exactly(0, "flags only"),
 		RunE: func(c *cobra.Command, _ []string) error { return p.plan(c, f) },

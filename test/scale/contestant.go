@@ -108,8 +108,8 @@ func (c *cluster) startOther(ctx context.Context, who contestant, kubeconfig str
 	return process, err
 }
 
-// token is a file with a token of the service account that our controller has, for the bare loop of Nodes: a client certificate would cost the API
-// server more, since it verifies that anew for every request. It is empty for others.
+// token is a file with a token of the service account that our controller has, for the bare loop of Nodes: the API server verifies a
+// client certificate at every request, which costs more. It is empty for others.
 func (c *cluster) token(ctx context.Context, who contestant) (path string, err error) {
 	if who.loop != nodeLoop {
 		return "", nil

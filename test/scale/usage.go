@@ -16,8 +16,8 @@ import (
 // audited is what contestants ask: our controllers, the originals, and the process that they are part of.
 const audited = `users: ["` + controlplane.AloneUser + `", "system:serviceaccount:kube-system:node-controller", "system:kube-controller-manager", "` + addressUser + `"]`
 
-// asked returns what contestants have asked since then, as far as the API server has answered, without leases and watches: to renew a lease is not
-// work for Nodes, and costs the same whoever leads.
+// asked returns the requests of contestants since then that the API server has answered, without watches and those for leases: to renew a lease costs
+// the same whoever leads.
 func (c *cluster) asked(since time.Time) ([]auditv1.Event, error) {
 	events, err := controlplane.ReadAudit(c.auditLog, 0)
 	return slices.DeleteFunc(events, func(event auditv1.Event) bool {

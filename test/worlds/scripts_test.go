@@ -299,6 +299,43 @@ func TestKilledWithoutElectionAndAStaleCache(t *testing.T) {
 	})
 }
 
+// A process starts without leader election while Nodes come and go faster than its cache follows, and old versions are compacted: the start ends all the same.
+func TestStartUnderChurn(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		w.lease, w.watchLists, w.bookmarks = "", false, 0
+		w.pool("a", "10.0.0.0/16", 8)
+		old := w.node("old")
+		r := w.serving()
+		w.served(20*time.Second, old)
+		w.kill(r)
+		w.do(func() { w.lag[nodes] = 8 * time.Second })
+		ends, done := make(chan bool), make(chan bool)
+		go func() {
+			defer close(done)
+			var live []string
+			for i := 0; ; i++ {
+				select {
+				case <-ends:
+					return
+				case <-time.After(500 * time.Millisecond):
+				}
+				if live = append(live, w.node(fmt.Sprintf("c%d", i))); len(live) > 4 {
+					w.delete(nodes, live[0])
+					live = live[1:]
+				}
+				if i%40 == 0 {
+					w.do(func() { w.compacted = w.revision; w.cutStreams(func(*stream) bool { return true }) })
+				}
+			}
+		}()
+		time.Sleep(40 * time.Second)
+		w.start()
+		w.served(2*time.Minute, w.node("stay"))
+		close(ends)
+		<-done
+	})
+}
+
 // A leader does not run for half a minute, and then goes on with what it was about to write.
 func TestStoppedLeader(t *testing.T) {
 	inWorld(t, 1, func(w *world) {

@@ -239,8 +239,8 @@ func (c *Contract) took(claim *v1beta2.IPAddressClaim) {
 	}
 }
 
-// addressOf returns the IPAddress of a claim's name as the watch shows it; nil if there is none. After a create that the watch does not show, and before it says live that
-// there is none, it is read from etcd, when nothing can be created any more.
+// addressOf returns the IPAddress of a claim's name as the watch shows it; nil if there is none. While a create of it can still be carried out, the error says
+// when to come back. It is read from etcd after a create that the watch does not show, and where live is true and the watch shows none.
 func (c *Contract) addressOf(ctx context.Context, claim *v1beta2.IPAddressClaim, live bool) (*v1beta2.IPAddress, error) {
 	shown, ok := c.Addresses.Get(claim.Namespace, claim.Name)
 	c.mu.Lock()

@@ -25,7 +25,7 @@ import (
 // Provider is what a provider of addresses does by itself. Its methods are called concurrently for different claims, never for one. An error that is a
 // [Waits] is shown in the claim's condition Ready; other errors are returned for a retry.
 type Provider interface {
-	// Pool returns the pool that a claim names; nil if it does not exist. ours is whether this provider has pools of that kind.
+	// Pool returns the pool that a claim names; nil if it does not exist. ours reports whether the pool is of this provider.
 	Pool(claim *v1beta2.IPAddressClaim) (pool metav1.Object, ours bool)
 	// Allocate returns what the claim has: the same until Release, whatever answers were lost and whoever leads. What is not written to another system, such
 	// as an address or the name of a host record, it reserves, and says it in the annotations, which are written to the claim. To a claim that

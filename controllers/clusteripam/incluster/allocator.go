@@ -257,7 +257,7 @@ func (a *allocator) wait(c *claim) {
 	a.leave(c, holds && goes && len(contract.KeptBy(c.object)) == 0)
 }
 
-// leave notes whether a claim may keep its block for a grace period. Those that wait then say anew when the next one ends.
+// leave notes whether only a grace period keeps a claim's block. Claims that wait say when the next block is free, so they are looked at again.
 func (a *allocator) leave(c *claim, leaves bool) {
 	p := c.pool
 	if before := p.leaving[c]; before == leaves {

@@ -176,7 +176,10 @@ func (l *logic) writeStatus(ctx context.Context, key runner.Key) error {
 	if o == nil || equality.Semantic.DeepEqual(o.status, wanted) {
 		return nil
 	}
-	news := !equality.Semantic.DeepEqual(o.status.Conditions, wanted.Conditions)
+	news := slices.ContainsFunc(wanted.Conditions, func(c metav1.Condition) bool {
+		before := contract.Find(o.status.Conditions, c.Type)
+		return before == nil || !contract.Same(*before, c)
+	})
 	for reason, message := range warnings {
 		if news && message != "" {
 			l.term.Event(o.meta, key.Kind, false, reason, message)

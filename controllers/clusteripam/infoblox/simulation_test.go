@@ -93,9 +93,11 @@ type world struct {
 	fence     writes.Fence             // of the controllers; may be nil
 	// ignoresExclude: Infoblox chooses what it must not choose.
 	ignoresExclude bool
-	violation      string
-	trace          []string
-	covered        map[string]int
+	// slow is how long the answer to a write to Infoblox takes at least.
+	slow      time.Duration
+	violation string
+	trace     []string
+	covered   map[string]int
 }
 
 const (
@@ -236,6 +238,9 @@ func (l line) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	time.Sleep(f.Before)
 	status, answer := do()
+	if r.Method != http.MethodGet {
+		time.Sleep(l.w.slow)
+	}
 	if time.Sleep(f.After); l.ctx.Err() != nil {
 		return nil, contracttest.ErrUnanswered
 	}

@@ -3,6 +3,7 @@ package infoblox
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -345,6 +346,27 @@ func TestFullWhileItIsChecked(t *testing.T) {
 		if time.Sleep(5 * time.Minute); w.covered["told"] != 13 {
 			t.Errorf("%d claims were told", w.covered["told"])
 		}
+	})
+}
+
+// The pool is widened while Infoblox says that it is full: the claim that asked gets an address of the new subnet at once.
+func TestWidenedWhileItIsFull(t *testing.T) {
+	tell(t, func(w *world) {
+		w.slow = 300 * time.Millisecond
+		w.grid.Networks["default"] = append(w.grid.Networks["default"], netip.MustParsePrefix("10.0.9.0/28"))
+	}, func(w *world) {
+		for i := range 12 {
+			w.createClaim(fmt.Sprint("f", i), "small", nil)
+		}
+		time.Sleep(15 * time.Second)
+		w.createClaim("late", "small", nil)
+		time.Sleep(200 * time.Millisecond) // It is asking.
+		subnets := []any{map[string]any{"cidr": "10.0.0.0/28", "gateway": "10.0.0.1"}, map[string]any{"cidr": "10.0.9.0/28", "gateway": "10.0.9.1"}}
+		if _, err := w.servers[0].Edit(runner.InfobloxIPPools, in("small"), false, map[string]any{"spec": map[string]any{"subnets": subnets}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		w.wantReady("late", "Ready", "10.0.9.")
 	})
 }
 

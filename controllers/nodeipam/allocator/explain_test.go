@@ -250,7 +250,7 @@ func TestStatus(t *testing.T) {
 	}
 	s := started(t, []*networkingv1.ClusterCIDR{one, cc("other", sel("p=x"), 4, "10.0.0.128/25")}, func(s *state) {
 		s.SetService("flag", Pfxs("10.0.0.32/27"))
-		s.has(Node("a", address("10.0.0.200"), address("192.0.2.1")), "10.0.0.0/28", "fd00::/124")
+		s.has(Node("a", address("10.0.0.200"), address("10.0.0.200"), address("10.0.0.201"), address("192.0.2.1")), "10.0.0.0/28", "fd00::/124") // named once
 		s.has(Node("b"), "10.0.0.0/29")
 	})
 	status, known := s.Status(one)
