@@ -351,11 +351,24 @@ func apiServer(c *cluster, args []string) error {
 func etcd(c *cluster, args []string) error {
 	switch {
 	case slices.Equal(args, []string{"pause"}):
+		if err := c.knowsNodes(context.Background()); err != nil {
+			return err
+		}
 		return c.cp.Etcd().Pause()
 	case slices.Equal(args, []string{"continue"}):
 		return c.cp.Etcd().Continue()
 	}
 	return fmt.Errorf("want pause or continue, not %q", args)
+}
+
+// knowsNodes waits until the API server has heard from etcd of every Node that exists: without etcd, it cannot tell watches of others.
+func (c *cluster) knowsNodes(ctx context.Context) error {
+	now, err := c.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: 1})
+	if err == nil {
+		// This one is answered from the API server's watch cache.
+		_, err = c.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: now.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan})
+	}
+	return err
 }
 
 // count makes writes count from here.
