@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
@@ -27,42 +27,52 @@ var story = []string{
 	"docs/install/upgrade.md", "docs/operate/policies.md", "docs/operate/troubleshooting.md", "docs/install/uninstall.md",
 }
 
-// mark is the first line of a block that does not run here.
-var mark = regexp.MustCompile(`^# (?:not run here|run by make ([\w-]+))\b`)
+var (
+	// mark is the first line of a block that does not run here.
+	mark     = regexp.MustCompile(`^# (?:not run here|run by make [\w-]+)\b`)
+	target   = regexp.MustCompile(`(?m)^(?:# run by )?make ([\w-]+)`)
+	onlyMake = regexp.MustCompile(`^(make .*\n)+$`)
+	file     = regexp.MustCompile(`^# ([\w-]+\.yaml)\n`)
+	node     = regexp.MustCompile(`\bNODE\b`)
+	writes   = regexp.MustCompile(`kubectl (apply|create|patch)`)
 
-// block is a fenced block of a page.
-type block struct {
-	page, kind, text string
-	line             int
-	indent           string // of each of its lines in the page
-}
-
-func (b block) String() string { return fmt.Sprintf("%s:%d", b.page, b.line) }
+	// Outputs differ in these each time.
+	identity = regexp.MustCompile(`[\w.-]+_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+	age      = regexp.MustCompile(`\b(\d+m)?\d+s\b`)
+	blanks   = regexp.MustCompile(`(?m) +(\n|$)?`)
+)
 
 // TestEveryBlockIsRunOrMarked reads all pages for users: nobody can add a command that no test runs without telling the reader.
 func TestEveryBlockIsRunOrMarked(t *testing.T) {
+	t.Chdir("../..")
 	makefile := read(t, "Makefile")
-	for _, b := range blocks(t, userPages(t)...) {
-		if !isShell(b) {
-			continue
+	for _, pattern := range []string{"README.md", "docs/*.md", "docs/install/*.md", "docs/use/*.md", "docs/operate/*.md", "docs/concepts/*.md"} {
+		pages, err := filepath.Glob(pattern)
+		if err != nil || len(pages) == 0 {
+			t.Fatalf("%s: no page, %v", pattern, err)
 		}
-		for _, target := range regexp.MustCompile(`(?m)^(?:# run by )?make ([\w-]+)`).FindAllStringSubmatch(b.text, -1) {
-			if !regexp.MustCompile(`(?m)^([\w $()-]+ )?` + target[1] + `\b[^=\n]*:`).MatchString(makefile) {
-				t.Errorf("%s: the Makefile has no target %s", b, target[1])
+		for _, page := range pages {
+			for _, b := range blocks(t, page) {
+				for _, found := range target.FindAllStringSubmatch(b.text, -1) {
+					if b.isShell() && !regexp.MustCompile(`(?m)^([\w-]+ )*`+found[1]+`( [\w-]+)*:`).MatchString(makefile) {
+						t.Errorf("%s: the Makefile has no target %s", b, found[1])
+					}
+				}
+				if b.runs() && page != "README.md" && !slices.Contains(story, page) {
+					t.Errorf("%s: begin the block with # not run here, or add the page to the story", b)
+				}
 			}
-		}
-		if b.page != "README.md" && !slices.Contains(story, b.page) && !mark.MatchString(b.text) && !onlyMake(b) {
-			t.Errorf("%s: begin the block with # not run here, or add the page to the story", b)
 		}
 	}
 }
 
 // TestPages runs the blocks.
 func TestPages(t *testing.T) {
+	t.Chdir("../..")
 	t.Run("README.md", func(t *testing.T) {
 		c := newCluster(t)
 		c.bash(t, `kubectl apply -f - <<< '{apiVersion: networking.x-k8s.io/v1, kind: ClusterCIDR, metadata: {name: first}, spec: {ipv4: 10.100.0.0/22, perNodeHostBits: 8}}'
-`+register("node-01", "node-02", "node-03", "node-04")+allocated+register("node-05"))
+`+register("store-01", "store-02", "store-03", "store-04")+allocated+register("store-05"))
 		c.page(t, "README.md")
 	})
 	t.Run("docs", func(t *testing.T) {
@@ -77,18 +87,18 @@ kubectl wait --for=condition=Ready clustercidr fallback edge zone-a-gpu
 	})
 }
 
+// allocated is shell that waits until all Nodes have podCIDRs.
+const allocated = "kubectl wait --for=jsonpath='{.spec.podCIDR}' nodes --all\n"
+
 // register is shell that creates Nodes as `make run` does.
 func register(names ...string) (shell string) {
-	labels := map[string]string{"store": "example.com/pool: edge", "gpu": "example.com/pool: gpu, topology.kubernetes.io/zone: zone-a"}
+	labels := map[string]string{"worker": "general, topology.kubernetes.io/zone: zone-b", "store": "edge, topology.kubernetes.io/zone: zone-c", "gpu": "gpu, topology.kubernetes.io/zone: zone-a"}
 	for _, name := range names {
 		group, _, _ := strings.Cut(name, "-")
-		shell += fmt.Sprintf("kubectl create -f - <<< '{apiVersion: v1, kind: Node, metadata: {name: %s, labels: {%s}}}'\n", name, labels[group])
+		shell += fmt.Sprintf("kubectl create -f - <<< '{apiVersion: v1, kind: Node, metadata: {name: %s, labels: {example.com/pool: %s}}}'\n", name, labels[group])
 	}
 	return shell
 }
-
-// allocated is shell that waits until all Nodes have podCIDRs.
-const allocated = "kubectl wait --for=jsonpath='{.spec.podCIDR}' nodes --all\n"
 
 // before does what a reader of the block has done, or a mistake that the block repairs.
 func (c *cluster) before(t *testing.T, b block) {
@@ -118,14 +128,18 @@ func newCluster(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
+	root, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
 	bin := filepath.Dir(controlplane.Program("kubectl"))
 	c := &cluster{dir: t.TempDir(), env: append(os.Environ(), "KUBECONFIG="+kubeconfig, "PATH="+bin+":"+os.Getenv("PATH"))}
-	for name, path := range map[string]string{"bin": bin, "manifests": fromRoot(t, "manifests"), "examples": fromRoot(t, "examples")} {
+	for name, path := range map[string]string{"bin": bin, "manifests": root + "/manifests", "examples": root + "/examples"} {
 		if err := os.Symlink(path, filepath.Join(c.dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := cp.Apply(t.Context(), fromRoot(t, "manifests/crds"), fromRoot(t, "manifests/rbac")); err != nil {
+	if err := cp.Apply(t.Context(), "manifests/crds", "manifests/rbac"); err != nil {
 		t.Fatal(err)
 	}
 	c.manager = cp.StartManagerForTest(t, controlplane.ManagerOptions{Args: []string{"--leader-elect=true", "--controllers=*,multi-cidr-node-ipam-controller"}})
@@ -140,14 +154,12 @@ func (c *cluster) page(t *testing.T, page string) {
 	t.Helper()
 	text := read(t, page)
 	for _, b := range blocks(t, page) {
-		if name := regexp.MustCompile(`^# ([\w-]+\.yaml)\n`).FindStringSubmatch(b.text); b.kind == "yaml" && name != nil {
-			if err := os.WriteFile(filepath.Join(c.dir, name[1]), []byte(b.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+		if name := file.FindStringSubmatch(b.text); b.kind == "yaml" && name != nil {
+			write(t, filepath.Join(c.dir, name[1]), b.text)
 		}
 	}
 	for _, b := range blocks(t, page) {
-		if !isShell(b) || mark.MatchString(b.text) || onlyMake(b) {
+		if !b.runs() {
 			continue
 		}
 		c.before(t, b)
@@ -156,16 +168,14 @@ func (c *cluster) page(t *testing.T, page string) {
 			continue
 		}
 		got := c.console(t, b)
-		if diff := gocmp.Diff(plain(b.text), plain(got)); diff != "" && !*rewrite {
+		if diff := cmp.Diff(plain(b.text), plain(got)); diff != "" && !*rewrite {
 			t.Errorf("%s shows something else than the commands print (go test ./test/pages -rewrite writes that):\n%s", b, diff)
 		} else if diff != "" {
-			text = strings.Replace(text, indent(b.text, b.indent), indent(got, b.indent), 1)
+			text = strings.Replace(text, b.inPage(b.text), b.inPage(got), 1)
 		}
 	}
 	if *rewrite {
-		if err := os.WriteFile(fromRoot(t, page), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		write(t, page, text)
 	}
 }
 
@@ -177,8 +187,8 @@ func (c *cluster) console(t *testing.T, b block) (got string) {
 		command, want, _ := strings.Cut(part, "\n")
 		want = strings.TrimSuffix(want, "\n") + "\n"
 		var output string
-		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(200 * time.Millisecond) {
-			output = c.bash(t, command+"\n")
+		for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+			output = c.bash(t, command+" || true\n") // A page can show a refusal.
 			if shown, ok := strings.CutSuffix(want, "\n...\n"); ok {
 				lines := strings.SplitAfter(output, "\n")
 				output = strings.Join(lines[:min(len(lines), strings.Count(shown, "\n")+1)], "") + "...\n"
@@ -187,9 +197,9 @@ func (c *cluster) console(t *testing.T, b block) (got string) {
 				break
 			}
 		}
-		got += "$ " + command + "\n" + regexp.MustCompile(`(?m)[ \t]+$`).ReplaceAllString(identity.ReplaceAllString(output, "host-1_0c7e4f1a-5b0d-4f0e-9f53-2f6b8c1d9e70"), "")
+		got += "$ " + command + "\n" + identity.ReplaceAllString(output, "host-1_0c7e4f1a-5b0d-4f0e-9f53-2f6b8c1d9e70")
 	}
-	return got
+	return regexp.MustCompile(`(?m) +$`).ReplaceAllString(got, "")
 }
 
 // bash fails the test if a command fails. The plugin fails if it cannot answer; with 1 and 2 it says that there is something to do.
@@ -198,7 +208,7 @@ func (c *cluster) bash(t *testing.T, text string) string {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	command := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", `kubectl() { command kubectl "$@" || { local code=$?; [[ $1 == node-ipam && $code -le 2 ]]; }; }
-`+regexp.MustCompile(`\bNODE\b`).ReplaceAllString(strings.ReplaceAll(text, " NAME ", " edge "), "store-01"))
+`+node.ReplaceAllString(strings.ReplaceAll(text, " NAME ", " edge "), "store-01"))
 	command.Dir, command.Env = c.dir, c.env
 	output, err := command.CombinedOutput()
 	if err != nil {
@@ -207,70 +217,55 @@ func (c *cluster) bash(t *testing.T, text string) string {
 	return string(output)
 }
 
-var (
-	identity = regexp.MustCompile(`[\w.-]+_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
-	age      = regexp.MustCompile(`\b(\d+m)?\d+s\b`)
-	blanks   = regexp.MustCompile(` +`)
-	writes   = regexp.MustCompile(`kubectl (apply|create|patch)`)
-)
-
 // plain is an output without what differs each time.
 func plain(output string) string {
-	output = age.ReplaceAllString(identity.ReplaceAllString(output, "IDENTITY"), "AGE")
-	return regexp.MustCompile(`(?m) +$`).ReplaceAllString(blanks.ReplaceAllString(output, " "), "")
+	return blanks.ReplaceAllString(age.ReplaceAllString(identity.ReplaceAllString(output, "IDENTITY"), "AGE"), " $1")
 }
 
-func indent(text, by string) string {
-	return regexp.MustCompile(`(?m)^(.)`).ReplaceAllString(text, by+"$1")
+// block is a fenced block of a page.
+type block struct {
+	page, kind, text string
+	line             int
+	indent           string // of each of its lines in the page
 }
 
-func isShell(b block) bool { return b.kind == "sh" || b.kind == "console" }
+func (b block) String() string { return fmt.Sprintf("%s:%d", b.page, b.line) }
 
-func onlyMake(b block) bool { return regexp.MustCompile(`^(make .*\n)+$`).MatchString(b.text) }
+func (b block) isShell() bool { return b.kind == "sh" || b.kind == "console" }
 
-// userPages are README.md and docs, without the reference, Cluster IPAM and what is for engineers.
-func userPages(t *testing.T) (pages []string) {
+// runs is whether TestPages has to run it.
+func (b block) runs() bool {
+	return b.isShell() && !mark.MatchString(b.text) && !onlyMake.MatchString(b.text)
+}
+
+func (b block) inPage(text string) string {
+	return regexp.MustCompile(`(?m)^(.)`).ReplaceAllString(text, b.indent+"$1")
+}
+
+func blocks(t *testing.T, page string) (all []block) {
 	t.Helper()
-	for _, pattern := range []string{"README.md", "docs/*.md", "docs/install/*.md", "docs/use/*.md", "docs/operate/*.md", "docs/concepts/*.md"} {
-		found, err := filepath.Glob(fromRoot(t, pattern))
-		if err != nil || len(found) == 0 {
-			t.Fatalf("%s: no page, %v", pattern, err)
-		}
-		for _, path := range found {
-			pages = append(pages, strings.TrimPrefix(path, fromRoot(t, ".")+"/"))
-		}
-	}
-	return pages
-}
-
-func blocks(t *testing.T, pages ...string) (all []block) {
-	t.Helper()
-	fence := regexp.MustCompile("(?ms)^( *)```([a-z]+)\n(.*?)^ *```$")
-	for _, page := range pages {
-		text := read(t, page)
-		for _, at := range fence.FindAllStringSubmatchIndex(text, -1) {
-			b := block{page: page, indent: text[at[2]:at[3]], kind: text[at[4]:at[5]], line: strings.Count(text[:at[6]], "\n") + 1}
-			b.text = regexp.MustCompile(`(?m)^`+b.indent).ReplaceAllString(text[at[6]:at[7]], "")
-			all = append(all, b)
-		}
+	text := read(t, page)
+	for _, at := range regexp.MustCompile("(?ms)^( *)```([a-z]+)\n(.*?)^ *```$").FindAllStringSubmatchIndex(text, -1) {
+		b := block{page: page, indent: text[at[2]:at[3]], kind: text[at[4]:at[5]], line: strings.Count(text[:at[6]], "\n") + 1}
+		b.text = regexp.MustCompile(`(?m)^`+b.indent).ReplaceAllString(text[at[6]:at[7]], "")
+		all = append(all, b)
 	}
 	return all
 }
 
+// write writes a page or a file of the reader, whose directories are there.
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func read(t *testing.T, path string) string {
 	t.Helper()
-	content, err := os.ReadFile(fromRoot(t, path))
+	content, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(content)
-}
-
-func fromRoot(t *testing.T, path string) string {
-	t.Helper()
-	root, err := controlplane.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return filepath.Join(root, path)
 }
