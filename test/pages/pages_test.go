@@ -21,7 +21,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what the commands print into the pages")
 
-// story are the pages whose blocks run one after the other in the cluster of `make run`. Those of README.md run in a cluster of their own.
+// story are the pages whose blocks run one after the other, after README.md.
 var story = []string{
 	"docs/use/ranges.md", "docs/quickstart.md", "docs/use/kubectl-node-ipam.md", "docs/use/network-plugins.md", "docs/install/kubeadm.md",
 	"docs/install/upgrade.md", "docs/operate/policies.md", "docs/operate/troubleshooting.md", "docs/install/uninstall.md",
@@ -66,25 +66,21 @@ func TestEveryBlockIsRunOrMarked(t *testing.T) {
 	}
 }
 
-// TestPages runs the blocks.
+// TestPages runs the blocks: those of README.md with the range that it shows, and then the others as after `make run`.
 func TestPages(t *testing.T) {
 	t.Chdir("../..")
-	t.Run("README.md", func(t *testing.T) {
-		c := newCluster(t)
-		c.bash(t, `kubectl apply -f - <<< '{apiVersion: networking.x-k8s.io/v1, kind: ClusterCIDR, metadata: {name: first}, spec: {ipv4: 10.100.0.0/22, perNodeHostBits: 8}}'
+	c := newCluster(t)
+	c.bash(t, `kubectl apply -f - <<< '{apiVersion: networking.x-k8s.io/v1, kind: ClusterCIDR, metadata: {name: first}, spec: {ipv4: 10.100.0.0/22, perNodeHostBits: 8}}'
 `+register("store-01", "store-02", "store-03", "store-04")+allocated+register("store-05"))
-		c.page(t, "README.md")
-	})
-	t.Run("docs", func(t *testing.T) {
-		c := newCluster(t)
-		c.bash(t, `kubectl apply -f examples/
+	c.page(t, "README.md")
+	c.bash(t, `kubectl delete nodes,clustercidrs --all
+kubectl apply -f examples/
 for file in examples/*.yaml; do cat $file; echo ---; done > clustercidrs.yaml
 kubectl wait --for=condition=Ready clustercidr fallback edge zone-a-gpu
 `+register("worker-01", "store-01", "gpu-01", "worker-02", "store-02", "gpu-02", "worker-03", "store-03", "gpu-03", "worker-04", "store-04", "gpu-04")+allocated)
-		for _, page := range story {
-			c.page(t, page)
-		}
-	})
+	for _, page := range story {
+		c.page(t, page)
+	}
 }
 
 // allocated is shell that waits until all Nodes have podCIDRs.
