@@ -3,7 +3,11 @@
 . "$(dirname "$0")/settings.sh"
 
 quiet
-if [ -n "$(ls "$CLUSTERCIDRS")" ]; then kubectl apply --server-side --force-conflicts --filename="$CLUSTERCIDRS"; fi
+# They may be from kubectl get -o yaml: then they have the identity and the version of objects that do not exist in the backup.
+if [ -n "$(ls "$CLUSTERCIDRS")" ]; then
+  sed --separate --regexp-extended --expression='1i ---' --expression='/^ +(uid|resourceVersion|generation|creationTimestamp): /d' "$CLUSTERCIDRS"/* |
+    kubectl apply --server-side --force-conflicts --filename=-
+fi
 
 # Before anything is changed, the API server says whether it would store the blocks.
 object() { echo '{"apiVersion": "v1", "kind": "Node", "metadata": '"$1"', "spec": {"podCIDR": "'"$(cut -d'"' -f2 <<< "$2")"'", "podCIDRs": '"$2"'}}'; }

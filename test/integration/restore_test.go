@@ -337,6 +337,8 @@ func (w *restored) story(t *testing.T, page runbook) {
 	serve("new", "dark")
 	remove("renewed", "gone")
 	serve("renewed", "another", "ended")
+	// What somebody has saved who has no manifest: it has the UID of an object that is not in the backup.
+	writeFile(t, second, w.bash(t, "kubectl get clustercidr second --output=yaml", nil), 0o600)
 	serve("heir-1", "heir-2") // of the blocks that renewed and gone had when the backup was made
 	remove("ended")
 
