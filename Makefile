@@ -223,7 +223,7 @@ lint: bin/golangci-lint #: Look for mistakes and needless words in the Go code, 
 verify: bin/golangci-lint ## Fail if linters find something, or generated files, formatting or pins are not up to date
 	hack/verify.sh
 
-.PHONY: docs docs-serve docs-lint
+.PHONY: docs docs-serve docs-lint docs-outputs
 docs: ## Build the site of docs/ into bin/site; needs Node.js
 	@hack/docs.sh build
 docs-serve: #: Show the site on this machine, and every change of a page at once
@@ -231,6 +231,8 @@ docs-serve: #: Show the site on this machine, and every change of a page at once
 docs-lint: #: Look for links that lead nowhere, and for sentences and words that the style guide has not; make verify does it, too
 	@hack/docs.sh links
 	@hack/docs.sh prose
+docs-outputs: tools build #: Run the shell blocks of README.md and docs/, and write what they print into the pages; make test fails if that is something else
+	$(INTEGRATION) ./test/pages -rewrite
 
 # What the programs that are released can reach; VULNDB names a mirror of the database.
 .PHONY: vulncheck

@@ -165,7 +165,7 @@ func (c *cluster) page(t *testing.T, page string) {
 		}
 		got := c.console(t, b)
 		if diff := cmp.Diff(plain(b.text), plain(got)); diff != "" && !*rewrite {
-			t.Errorf("%s shows something else than the commands print (go test ./test/pages -rewrite writes that):\n%s", b, diff)
+			t.Errorf("%s shows something else than the commands print (make docs-outputs writes that):\n%s", b, diff)
 		} else if diff != "" {
 			text = strings.Replace(text, b.inPage(b.text), b.inPage(got), 1)
 		}
