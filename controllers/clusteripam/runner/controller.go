@@ -76,9 +76,6 @@ func (c *Controller) Run(ctx context.Context) {
 	defer show(c)()
 	c.events = newEvents(ctx, c.kubernetes, c.cfg.Name)
 	defer c.events.broadcaster.Shutdown()
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	wg.Go(func() { c.log(ctx) })
 	if c.watch(ctx) {
 		c.terms(ctx)
 	}
@@ -192,14 +189,14 @@ const reasonFails = "WriteFailed"
 
 // sync notes the result of the work on an object, and returns what the queue gets.
 func (c *Controller) sync(ctx context.Context, t *Term, key Key, err error) error {
-	p, failed, tell := c.health.did(key, err)
-	if !failed {
+	tell := c.did(ctx, key, err)
+	if !failed(err) {
 		return err
 	}
 	klog.FromContext(ctx).V(4).Info("The work on an object fails", "kind", key.Kind.Name, "object", klog.KRef(key.Namespace, key.Name), "err", err)
 	if r := t.reads[key.Kind]; tell && r != nil {
 		if object, ok, _ := r.indexer.GetByKey(cache.NewObjectName(key.Namespace, key.Name).String()); ok {
-			t.Event(object.(metav1.Object), key.Kind, false, reasonFails, p.String())
+			t.Event(object.(metav1.Object), key.Kind, false, reasonFails, problem(err))
 		}
 	}
 	return writes.RefusedLater{Err: err}

@@ -128,7 +128,7 @@ func (c *Controller) watch(ctx context.Context) bool {
 	var synced []cache.InformerSynced
 	for _, r := range c.cfg.Reads {
 		if r.Kind.Group != "" {
-			informer := c.informer(definitions, "v1", "", "metadata.name="+r.Kind.crd(), into(func(*definition, error) {}))
+			informer := c.informer(definitions, "v1", "", "metadata.name="+r.Kind.crd(), into[definition])
 			c.definitions[r.Kind] = informer.GetStore()
 			synced = append(synced, informer.HasSynced)
 			go informer.RunWithContext(ctx) // A reflector may sleep for a minute before it ends.
