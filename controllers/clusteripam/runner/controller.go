@@ -33,15 +33,9 @@ type Controller struct {
 	kubernetes  kubernetes.Interface
 	health      health
 	events      *events
-	definitions map[*Kind]cache.Store   // of the kinds that are read
-	other       *other                  // nil: no other program matters
-	running     atomic.Pointer[running] // nil while nothing works
-}
-
-// running is what works.
-type running struct {
-	logic  Logic
-	served map[*Kind]string // the version of each kind that is read
+	definitions map[*Kind]cache.Store // of the kinds that are read
+	other       *other                // nil: no other program matters
+	running     atomic.Pointer[Logic] // nil while nothing works
 }
 
 // New returns a controller. It does no I/O.
@@ -96,7 +90,7 @@ func (c *Controller) term(ctx context.Context, served map[*Kind]string) {
 	t.Queue = lines
 	logic := c.cfg.New(t)
 	if c.read(ctx, t) {
-		c.running.Store(&running{logic, served})
+		c.running.Store(&logic)
 		defer c.running.Store(nil)
 		c.health.waitFor("")
 		klog.FromContext(ctx).Info("Read everything, starting to work", "controller", c.cfg.Name, "kinds", len(served))
@@ -210,18 +204,13 @@ func (c *Controller) DebuggingHandler() http.Handler {
 			Time       time.Time `json:"time"`
 			// Problem is what the health check says.
 			Problem string `json:"problem,omitempty"`
-			// Served are the API versions of the kinds that the controller reads.
-			Served map[string]string `json:"served"`
-			State  any               `json:"state,omitempty"`
-		}{Controller: c.cfg.Name, Time: time.Now().UTC(), Served: map[string]string{}}
+			State   any    `json:"state,omitempty"`
+		}{Controller: c.cfg.Name, Time: time.Now().UTC()}
 		if err := c.Check(r); err != nil {
 			page.Problem = err.Error()
 		}
 		if now := c.running.Load(); now != nil {
-			for kind, version := range now.served {
-				page.Served[kind.Name] = kind.apiVersion(version)
-			}
-			page.State = now.logic.Show()
+			page.State = (*now).Show()
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("X-Content-Type-Options", "nosniff")

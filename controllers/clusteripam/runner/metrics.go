@@ -93,7 +93,7 @@ func (c *Controller) collect(ch chan<- metrics.Metric) {
 	if now == nil {
 		return // A state that is not filled, or not updated any more, says nothing.
 	}
-	f := now.logic.Figures()
+	f := (*now).Figures()
 	gauge(boundDesc, float64(f.Bound))
 	gauge(clashDesc, float64(f.Conflicts))
 	for reason, n := range f.Waiting {
