@@ -210,15 +210,15 @@ var mutants = []mutant{
 	{
 		name: "gate-for-anybody", defect: "a ClusterDeployment gets the addresses of a claim for another one",
 		file: "controllers/clusteripam/gate/deployment.go",
-		old:  "case cluster == d.Name:\n",
-		new:  "case cluster == d.Name || asked == d.Name:\n",
+		old:  "cmp.Or(recorded, claim.Spec.Cluster) {",
+		new:  "cmp.Or(claim.Spec.Cluster, recorded) {",
 		test: testGateClosed,
 	},
 	{
 		name: "gate-bound-unsaid", defect: "a claim that k0rdent's manager has bound and nobody has recorded keeps the gate closed without a word",
 		file: "controllers/clusteripam/gate/deployment.go",
-		old:  "case cluster == \"\" && asked == d.Name && claim.Status.Bound:",
-		new:  "case cluster == \"\" && asked == \"\" && claim.Status.Bound:",
+		old:  "if recorded == \"\" && claim.Status.Bound {",
+		new:  "if recorded == \"\" && !claim.Status.Bound {",
 		test: "./controllers/clusteripam/gate TestGateStaysClosed",
 	},
 	{

@@ -1,6 +1,7 @@
 package claims
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -34,29 +35,38 @@ func readClaim(claim *v1beta1.ClusterIPAMClaim) (n network, err error) {
 	if _, err = parse("externalNetwork", &spec.ExternalNetwork); err != nil {
 		return n, err
 	}
-	space, choices := spec.NodeNetwork, " or ipAddresses"
+	if n, err = readNetwork(spec.NodeNetwork, spec.Provider == v1beta1.ProviderInfoblox); err != nil {
+		return n, err
+	}
+	if _, err := addresses.Compile(addresses.Spec{Addresses: n.addresses, Prefix: n.prefix, Gateway: n.gateway}); err != nil {
+		return n, fmt.Errorf("no pool can have spec.nodeNetwork: %w", err)
+	}
+	return n, nil
+}
+
+// readNetwork reads what a pool gets. Infoblox chooses from the whole network.
+func readNetwork(space v1beta1.AddressSpace, infoblox bool) (n network, err error) {
 	cidr, err := parse("nodeNetwork", &space)
 	if err != nil {
 		return n, err
 	}
-	if spec.Provider == v1beta1.ProviderInfoblox { // which chooses from the whole network
+	choices := " or ipAddresses"
+	if infoblox {
 		space.IPAddresses, space.Prefix, choices = nil, 0, ""
 		if space.Gateway == "" {
-			return n, fmt.Errorf("spec.nodeNetwork.gateway is empty, and the provider %s needs one. Set it", spec.Provider)
+			return n, errors.New("spec.nodeNetwork.gateway is empty, and an Infoblox needs one. Set it")
 		}
 	}
 	n = network{addresses: space.IPAddresses, prefix: space.Prefix, gateway: space.Gateway, cidr: cidr.Masked()}
-	if len(n.addresses) == 0 {
-		if !cidr.IsValid() {
-			return n, fmt.Errorf("spec.nodeNetwork names no addresses, so there is nothing to allocate. Set its cidr%s", choices)
-		}
-		n.addresses = []string{space.CIDR}
-		if n.prefix == 0 {
-			n.prefix = cidr.Bits() // A machine with a /0 would take all other machines for its neighbours.
-		}
+	switch {
+	case len(n.addresses) > 0:
+		return n, nil
+	case !cidr.IsValid():
+		return n, fmt.Errorf("spec.nodeNetwork names no addresses, so there is nothing to allocate. Set its cidr%s", choices)
 	}
-	if _, err := addresses.Compile(addresses.Spec{Addresses: n.addresses, Prefix: n.prefix, Gateway: n.gateway}); err != nil {
-		return n, fmt.Errorf("no pool can have spec.nodeNetwork: %w", err)
+	n.addresses = []string{space.CIDR}
+	if n.prefix == 0 {
+		n.prefix = cidr.Bits() // A machine with a /0 would take all other machines for its neighbours.
 	}
 	return n, nil
 }

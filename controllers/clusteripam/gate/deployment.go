@@ -135,30 +135,21 @@ func whyClosed(v view, name string) *claims.Finding {
 	if claim == nil {
 		return &claims.Finding{Reason: reasonClaimMissing, Message: fmt.Sprintf("There is no ClusterIPAMClaim %s. Create it with spec.cluster: %s, or correct spec.ipamClaim.ref.", name, d.Name)}
 	}
-	if owner, _ := claims.OwnerOf(claim, d, v1beta1.KindClusterDeployment); !owner {
-		if f := whyNotFor(d, claim, claims.Cluster(claim, v.IPAM)); f != nil {
-			return f
+	if inline, _ := claims.OwnerOf(claim, d, v1beta1.KindClusterDeployment); !inline {
+		// What is recorded counts: spec.cluster can be removed and set anew.
+		switch recorded := claims.Cluster(claim, v.IPAM); cmp.Or(recorded, claim.Spec.Cluster) {
+		case d.Name:
+			if recorded == "" && claim.Status.Bound { // k0rdent's manager does not record it.
+				return notBound(claim, false, " to this ClusterDeployment. Turn on cluster-ipam-controller.")
+			}
+		case "":
+			return &claims.Finding{Reason: reasonClusterMismatch, Message: fmt.Sprintf("ClusterIPAMClaim %s is for no ClusterDeployment. Set its spec.cluster to %s.", name, d.Name)}
+		default:
+			return &claims.Finding{Reason: reasonClusterMismatch, Message: fmt.Sprintf("ClusterIPAMClaim %s is for the ClusterDeployment %s. Set spec.ipamClaim.ref to another claim.",
+				name, text.Cut(cmp.Or(recorded, claim.Spec.Cluster), text.MaxValue))}
 		}
 	}
 	return whyNotBound(claim, v.IPAM)
-}
-
-// whyNotFor returns why a claim that the ClusterDeployment only refers to is not for it; nil if it is. cluster is the recorded one.
-func whyNotFor(d *v1beta1.ClusterDeployment, claim *v1beta1.ClusterIPAMClaim, cluster string) *claims.Finding {
-	switch asked := claim.Spec.Cluster; {
-	case cluster == d.Name:
-		return nil
-	case cluster == "" && asked == d.Name && claim.Status.Bound: // k0rdent's manager does not record it.
-		return &claims.Finding{Reason: reasonClaimNotBound, Message: fmt.Sprintf("ClusterIPAMClaim %s is bound, and nobody has recorded for which ClusterDeployment: its ClusterIPAM has no annotation %s. "+
-			"Turn on cluster-ipam-controller.", claim.Name, claims.AnnotationCluster)}
-	case cluster == "" && asked == d.Name:
-		return notBound(claim, true, ".") // What is not recorded can still change.
-	case cluster == "" && asked == "":
-		return &claims.Finding{Reason: reasonClusterMismatch, Message: fmt.Sprintf("ClusterIPAMClaim %s is for no ClusterDeployment. Set its spec.cluster to %s.", claim.Name, d.Name)}
-	default:
-		return &claims.Finding{Reason: reasonClusterMismatch, Message: fmt.Sprintf("ClusterIPAMClaim %s is for the ClusterDeployment %s. Set spec.ipamClaim.ref to another claim.",
-			claim.Name, text.Cut(cmp.Or(cluster, asked), text.MaxValue))}
-	}
 }
 
 // whyNotBound returns why a claim has no addresses to give, whoever asks; nil if it has.
