@@ -192,6 +192,21 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestNotKept: a change that is confirmed and not stored is an error, which is reported and tried again: no event brings the claim back.
+func TestNotKept(t *testing.T) {
+	w := newWorld(t, inCluster)
+	w.settle()
+	w.edit(runner.ClusterIPAMClaims, map[string]any{"spec": map[string]any{"nodeNetwork": map[string]any{"cidr": "10.0.0.0/23"}}})
+	w.drop = runner.InClusterIPPools
+	if err := w.logic.Reconcile(t.Context(), w.claim); !errors.Is(err, errNotKept) {
+		t.Errorf("the error is %v", err)
+	}
+	w.drop = nil
+	if wrote := w.settle(); !slices.Contains(wrote, "patch InClusterIPPool") {
+		t.Errorf("afterwards: %q", wrote)
+	}
+}
+
 // TestStatusOfAnother: a condition that another program writes while the controller writes its own is not lost.
 func TestStatusOfAnother(t *testing.T) {
 	w := newWorld(t, inCluster)

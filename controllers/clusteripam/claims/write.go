@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -82,6 +83,9 @@ func Carry(ctx context.Context, t *runner.Term, decide func(refused string) *Wri
 	return err
 }
 
+// errNotKept is the error of a change that the API server confirms and does not store. No event follows it, so it is tried again.
+var errNotKept = errors.New("the API server confirms the change and does not store it: look for an admission webhook or policy that takes it away, or a CustomResourceDefinition of another version")
+
 // send makes the request of a write, and tells of it.
 func (w *Write) send(ctx context.Context, t *runner.Term) (err error) {
 	about := w.Is
@@ -92,9 +96,12 @@ func (w *Write) send(ctx context.Context, t *runner.Term) (err error) {
 	case w.Want == nil:
 		err = t.API.Delete(ctx, w.Kind, contract.NameOf(w.Is), w.Is.GetUID())
 	default:
-		patch := runner.MergePatchOfVersion(w.Is, w.Changes)
+		patch, stored := runner.MergePatchOfVersion(w.Is, w.Changes), &metav1.PartialObjectMetadata{}
 		patch.Status = w.OfStatus()
-		err = t.API.Patch(ctx, w.Kind, contract.NameOf(w.Is), patch, nil)
+		err = t.API.Patch(ctx, w.Kind, contract.NameOf(w.Is), patch, stored)
+		if err == nil && stored.ResourceVersion == w.Is.GetResourceVersion() {
+			return fmt.Errorf("patch %v: %w", runner.KeyOf(w.Kind, w.Is), errNotKept)
+		}
 	}
 	if err == nil || !writes.Answered(err) {
 		for _, e := range w.Events {

@@ -62,11 +62,14 @@ func decide(v view) *claims.Write {
 	if name == "" {
 		return status(v, nil)
 	}
+	if v.Refused != "" { // It keeps the ClusterDeployment from everything else.
+		return status(v, &claims.Finding{Reason: reasonRefused, Message: "The API server refuses a change that this ClusterDeployment needs: " + v.Refused})
+	}
 	want := d.DeepCopy()
 	var problem *claims.Finding
 	if inline {
 		write, conflict := inlineClaim(v, name)
-		if write != nil && v.Refused == "" {
+		if write != nil {
 			return write
 		}
 		problem, want.Spec.IPAMClaim.Ref = conflict, name
@@ -74,9 +77,6 @@ func decide(v view) *claims.Write {
 	problem = cmp.Or(problem, whyClosed(v, name))
 	if problem == nil {
 		problem = open(v, want)
-	}
-	if v.Refused != "" { // It keeps the ClusterDeployment from everything else.
-		return status(v, &claims.Finding{Reason: reasonRefused, Message: "The API server refuses a change that this ClusterDeployment needs: " + v.Refused})
 	}
 	ready := &claims.Finding{Reason: reasonReady, Message: fmt.Sprintf("ClusterIPAMClaim %s is bound, and spec.config says where the addresses come from.", name)}
 	return cmp.Or(claims.Change(runner.ClusterDeployments, d, want), status(v, cmp.Or(problem, ready)))
