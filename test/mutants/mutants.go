@@ -167,9 +167,9 @@ var mutants = []mutant{
 	},
 	{
 		name: "claim-status-blind", defect: "the status of a claim is written although the claim has changed since it was read",
-		file: "controllers/clusteripam/claims/write.go",
-		old:  "runner.MergePatchOfVersion(w.Is, w.Changes)",
-		new:  "runner.MergePatch(w.Is, w.Changes)",
+		file: "controllers/clusteripam/runner/change.go",
+		old:  "patch = MergePatchOfVersion(is, changes)",
+		new:  "patch = MergePatch(is, changes)",
 		test: "./controllers/clusteripam/claims TestStatusOfAnother",
 	},
 	{

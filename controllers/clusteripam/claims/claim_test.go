@@ -34,6 +34,19 @@ func claimOf(t *testing.T, spec string) *v1beta1.ClusterIPAMClaim {
 	return &v1beta1.ClusterIPAMClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "t", Name: "c", UID: "u"}, Spec: *parsed[v1beta1.ClusterIPAMClaimSpec](t, spec)}
 }
 
+// changes returns what a write changes, without its preconditions.
+func changes(t *testing.T, w *Write) map[string]any {
+	t.Helper()
+	all := *parsed[map[string]any](t, string(w.Patch.Body))
+	metadata := all["metadata"].(map[string]any)
+	delete(metadata, "uid")
+	delete(metadata, "resourceVersion")
+	if len(metadata) == 0 {
+		delete(all, "metadata")
+	}
+	return all
+}
+
 func TestNetworkOfAClaim(t *testing.T) {
 	const inCluster, infoblox = `"provider": "in-cluster"`, `"provider": "ipam-infoblox"`
 	for name, tc := range map[string]struct {
@@ -130,14 +143,17 @@ func formatted(t *testing.T, w *Write) string {
 	if w == nil {
 		return ""
 	}
-	verb, sent := "patch", any(w.Changes)
+	var verb string
+	var sent any
 	switch {
 	case w.Is == nil:
 		verb, sent = "create", w.Want
 	case w.Want == nil:
-		verb, sent = "delete", nil
-	case w.OfStatus():
-		verb, sent = "status", w.Changes["status"]
+		verb = "delete"
+	case w.Patch.Status:
+		verb, sent = "status", changes(t, w)["status"]
+	default:
+		verb, sent = "patch", changes(t, w)
 	}
 	text, err := json.Marshal(sent)
 	if err != nil {
@@ -320,7 +336,7 @@ func TestClusterIPAMOfSomebodyElse(t *testing.T) {
 			if ipam, ok := first.Want.(*v1beta1.ClusterIPAM); ok && len(ipam.OwnerReferences) > len(v.IPAM.OwnerReferences) {
 				got = "adopt ClusterIPAM"
 			}
-			if first.OfStatus() {
+			if first.Patch.Status {
 				v.apply(first)
 				got += ", " + v.Claim.Status.Conditions[0].Reason
 			}
@@ -360,7 +376,7 @@ func TestPoolWouldWiden(t *testing.T) {
 			writes := ""
 			for _, w := range v.settle(t) {
 				if w.Kind == runner.InClusterIPPools {
-					text, _ := json.Marshal(w.Changes)
+					text, _ := json.Marshal(changes(t, w))
 					writes = string(text)
 				}
 			}

@@ -2,11 +2,9 @@ package claims
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -16,12 +14,11 @@ import (
 )
 
 // Write is one request to the API server. Without Is, Want is created; without Want, Is is deleted. Otherwise Want is a copy of Is with a changed
-// status or with other changes, and the difference is sent. It fails if the object has changed since it was cached.
+// status or with other changes, and Patch is the difference.
 type Write struct {
 	Kind     *runner.Kind
 	Is, Want metav1.Object
-	// Changes is the difference between Is and Want as a JSON merge patch.
-	Changes map[string]any
+	Patch    runner.Patch
 	// Events are told once the write is sent.
 	Events []Event
 }
@@ -34,37 +31,11 @@ type Event struct {
 
 // Change returns the write that makes an object as it should be; nil if it is.
 func Change(kind *runner.Kind, is, want metav1.Object, events ...Event) *Write {
-	w := &Write{Kind: kind, Is: is, Want: want, Events: events}
-	before, err := encode(is)
-	after, err2 := encode(want)
-	if err = errors.Join(err, err2); err == nil {
-		before, err = jsonpatch.CreateMergePatch(before, after)
-	}
-	if err == nil {
-		err = json.Unmarshal(before, &w.Changes)
-	}
-	if err != nil {
-		panic(err) // Objects of the API can be encoded.
-	}
-	if len(w.Changes) == 0 {
+	patch, ok := runner.Change(is, want)
+	if !ok {
 		return nil
 	}
-	return w
-}
-
-// encode returns an object with a status in any case: to remove a whole status would remove what others have written there, too.
-func encode(object metav1.Object) ([]byte, error) {
-	text, err := json.Marshal(object)
-	if err != nil {
-		return nil, err
-	}
-	return jsonpatch.MergePatch([]byte(`{"status":{}}`), text)
-}
-
-// OfStatus reports whether a write changes a status.
-func (w *Write) OfStatus() bool {
-	_, ok := w.Changes["status"]
-	return ok
+	return &Write{Kind: kind, Is: is, Want: want, Patch: patch, Events: events}
 }
 
 // Carry sends the write that decide returns; the watch brings it back, and then the next one is decided. If the API server refuses it, decide is asked again
@@ -75,7 +46,7 @@ func Carry(ctx context.Context, t *runner.Term, decide func(refused string) *Wri
 		return nil
 	}
 	err := w.send(ctx, t)
-	if !w.OfStatus() && writes.Answered(err) && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err)) {
+	if !w.Patch.Status && writes.Answered(err) && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err)) {
 		if tells := decide(err.Error()); tells != nil {
 			_ = tells.send(ctx, t) // It is tried again together with what was refused.
 		}
@@ -96,9 +67,8 @@ func (w *Write) send(ctx context.Context, t *runner.Term) (err error) {
 	case w.Want == nil:
 		err = t.API.Delete(ctx, w.Kind, contract.NameOf(w.Is), w.Is.GetUID())
 	default:
-		patch, stored := runner.MergePatchOfVersion(w.Is, w.Changes), &metav1.PartialObjectMetadata{}
-		patch.Status = w.OfStatus()
-		err = t.API.Patch(ctx, w.Kind, contract.NameOf(w.Is), patch, stored)
+		stored := &metav1.PartialObjectMetadata{}
+		err = t.API.Patch(ctx, w.Kind, contract.NameOf(w.Is), w.Patch, stored)
 		if err == nil && stored.ResourceVersion == w.Is.GetResourceVersion() {
 			return fmt.Errorf("patch %v: %w", runner.KeyOf(w.Kind, w.Is), errNotKept)
 		}

@@ -26,6 +26,19 @@ func parsed[T any](t *testing.T, text string) *T {
 	return o
 }
 
+// changes returns what a write changes, without its preconditions.
+func changes(t *testing.T, w *claims.Write) map[string]any {
+	t.Helper()
+	all := *parsed[map[string]any](t, string(w.Patch.Body))
+	metadata := all["metadata"].(map[string]any)
+	delete(metadata, "uid")
+	delete(metadata, "resourceVersion")
+	if len(metadata) == 0 {
+		delete(all, "metadata")
+	}
+	return all
+}
+
 const (
 	boundClaim = `{"metadata": {"name": "c", "uid": "u"}, "spec": {"provider": "in-cluster", "cluster": "d"},
 		"status": {"bound": true}}`
@@ -71,10 +84,10 @@ func TestConfig(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, got := decide(viewOf(t, tc.config)), ""
-			if w.OfStatus() {
+			if w.Patch.Status {
 				got = w.Events[0].Reason
 			} else {
-				text, err := json.Marshal(w.Changes["spec"].(map[string]any)["config"])
+				text, err := json.Marshal(changes(t, w)["spec"].(map[string]any)["config"])
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -94,8 +107,8 @@ func TestConfigOfAnyShape(t *testing.T) {
 	config := string(decide(v).Want.(*v1beta1.ClusterDeployment).Spec.Config.Raw)
 	for text, same := range map[string]bool{config: true, strings.Replace(config, "10.0.0.2", "10.0.0.3", 1): false} {
 		v.Deployment = viewOf(t, text).Deployment
-		if w := decide(v); w.OfStatus() != same {
-			t.Errorf("with the config %s: %v, want the status: %v", text, w.Changes, same)
+		if w := decide(v); w.Patch.Status != same {
+			t.Errorf("with the config %s: %v, want the status: %v", text, changes(t, w), same)
 		}
 	}
 }
@@ -130,8 +143,8 @@ func TestGateStaysClosed(t *testing.T) {
 			v := viewOf(t, "null")
 			tc.change(&v)
 			w := decide(v)
-			if !w.OfStatus() {
-				t.Fatalf("want a status, got %v", w.Changes)
+			if !w.Patch.Status {
+				t.Fatalf("want a status, got %v", changes(t, w))
 			}
 			c := w.Want.(*v1beta1.ClusterDeployment).Status.Conditions[0]
 			if c.Status != metav1.ConditionFalse || c.Reason != tc.want || !strings.Contains(c.Message, tc.says) {
@@ -146,12 +159,12 @@ func TestNoClaim(t *testing.T) {
 	for _, claim := range []string{`null`, `{}`, `{"ref": ""}`} {
 		d := parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d"}, "spec": {"ipamClaim": `+claim+`}}`)
 		if w := decide(view{Deployment: d}); w != nil {
-			t.Errorf("ipamClaim %s: writes %v", claim, w.Changes)
+			t.Errorf("ipamClaim %s: writes %v", claim, changes(t, w))
 		}
 	}
 	d := parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d"}, "status": {"conditions": [{"type": "IPAMReady", "status": "True"}]}}`)
 	w := decide(view{Deployment: d}) // What others have written into the status stays.
-	if text, _ := json.Marshal(w.Changes); string(text) != `{"status":{"conditions":null}}` {
+	if text, _ := json.Marshal(changes(t, w)); string(text) != `{"status":{"conditions":null}}` {
 		t.Errorf("when the claim is removed: %s", text)
 	}
 }
@@ -160,7 +173,7 @@ func TestNoClaim(t *testing.T) {
 func TestInlineClaim(t *testing.T) {
 	d := parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d", "namespace": "t", "uid": "v"}, "spec": {"ipamClaim": {"spec": {"provider": "in-cluster", "nodeNetwork": {"cidr": "10.0.0.0/24"}}}}}`)
 	claim := decide(view{Deployment: d}).Want.(*v1beta1.ClusterIPAMClaim)
-	got, err := json.Marshal([]any{claim, decide(view{Deployment: d, Claim: claim}).Changes})
+	got, err := json.Marshal([]any{claim, changes(t, decide(view{Deployment: d, Claim: claim}))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +237,7 @@ func TestClaimOfSomebodyElse(t *testing.T) {
 			for w := decide(v); w != nil; w = decide(v) {
 				switch o := w.Want.(type) {
 				case *v1beta1.ClusterIPAMClaim:
-					text, err := json.Marshal(w.Changes)
+					text, err := json.Marshal(changes(t, w))
 					if err != nil {
 						t.Fatal(err)
 					}
