@@ -331,6 +331,14 @@ test-clusteripam: #: Run Cluster IPAM in both programs on a real etcd and kube-a
 test-clusteripam-pools:
 	$(INTEGRATION) -run='^(TestFlow|TestPools|TestInfoblox)$$/^cluster-ipam-controller$$' ./test/clusteripam
 
+# The commit that the upgrade test begins with.
+EARLIER ?= 5a2123dc
+
+.PHONY: test-upgrade-cluster-ipam
+test-upgrade-cluster-ipam: tools build #: Upgrade cluster-ipam-controller from the commit EARLIER=5a2123dc, with claims, shared host records and moved claims
+	@hack/earlier.sh $(EARLIER) bin/earlier
+	$(INTEGRATION) -run='^TestUpgrade$$' ./test/clusteripam
+
 .PHONY: conformance
 conformance: tools build $(ORIGINAL) #: Compare in-cluster-ip-pool-controller with the original provider of Cluster API, object by object
 	$(INTEGRATION) ./test/conformance

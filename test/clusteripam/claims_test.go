@@ -89,8 +89,7 @@ func TestClaims(t *testing.T) {
 			c.until(addresses, name, map[string]string{"spec.address": `"` + network.first + `"`})
 		}
 		c.untilEvent("list-without-prefix", "PrefixMissing")
-		c.untilEvent("gateway-elsewhere", "GatewayOutside")
-		c.untilCondition(claims, "gateway-elsewhere", "Warning", "reason", `"GatewayOutside"`)
+		c.untilCondition(claims, "list-without-prefix", "Warning", "reason", `"PrefixMissing"`)
 
 		// When it is corrected it is bound.
 		for name := range invalidNetworks {

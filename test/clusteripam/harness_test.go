@@ -50,6 +50,7 @@ type cluster struct {
 	dynamic dynamic.Interface
 	kube    kubernetes.Interface
 	program string
+	binary  string // another cluster-ipam-controller; empty: that of bin
 	manager *controlplane.Manager
 	args    []string
 }
@@ -117,7 +118,7 @@ func (c *cluster) start(args ...string) {
 	c.args = args
 	opts := controlplane.ManagerOptions{Name: c.program, Args: args}
 	if c.program == alone {
-		opts.Alone, opts.Binary, opts.User = true, alone, aloneUser
+		opts.Alone, opts.Binary, opts.User = true, cmp.Or(c.binary, alone), aloneUser
 	} else {
 		opts.Args = append([]string{"--controllers=" + strings.Join(append(clusteripam.Names(), "garbage-collector-controller", "serviceaccount-token-controller"), ",")}, args...)
 	}

@@ -45,7 +45,7 @@ func TestStandBy(t *testing.T) {
 	c.do("release the Lease of the original", err)
 
 	// It may only restart. A minute later it does not.
-	c.untilHealth("cluster-ipam-controller", "If it only restarts")
+	c.untilHealth("cluster-ipam-controller", "renewed or released its Lease")
 	time.Sleep(time.Until(lease.Spec.RenewTime.Add(50 * time.Second)))
 	if c.get(ipams, "c") != nil {
 		t.Error("a claim was worked on while k0rdent's manager may come back")

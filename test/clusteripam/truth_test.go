@@ -116,7 +116,7 @@ func TestMetricsAndDebugPages(t *testing.T) {
 
 		// The debug pages show these objects, and neither they nor the metrics name a Secret.
 		for controller, paths := range map[string]map[string]string{
-			alloc: {"served.IPAddressClaim": `"ipam.cluster.x-k8s.io/v1beta2"`, "state.pools.InClusterIPPool " + namespace + "/p.claims." + namespace + "/a": `"10.0.0.1"`,
+			alloc: {"state.pools.InClusterIPPool " + namespace + "/p.claims." + namespace + "/a": `"10.0.0.1"`,
 				"state.pools.InClusterIPPool " + namespace + "/p.outOfRange": "1", "state.pools.GlobalInClusterIPPool g.waiting": "2"},
 			bind:  {"state.Bound": "1", "state.Waiting.InvalidClaim": "1", "state.IPAMs.0.Namespace": `"` + namespace + `"`},
 			gate:  {"state.Bound": "0", "state.Waiting.ClaimNotBound": "1"},

@@ -105,8 +105,8 @@ var mutants = []mutant{
 	{
 		name: "claim-binding-moves", defect: "the claim is bound to another ClusterDeployment after its field was removed and set anew", seen: "k0rdent",
 		file: "controllers/clusteripam/claims/claim.go",
-		old:  "if recorded := Cluster(v.Claim, v.IPAM); recorded != \"\" {",
-		new:  "if recorded := Cluster(v.Claim, v.IPAM); recorded == v.Claim.Spec.Cluster && recorded != \"\" {",
+		old:  "cmp.Or(Cluster(v.Claim, v.IPAM), v.Claim.Spec.Cluster)",
+		new:  "v.Claim.Spec.Cluster",
 		test: testClaims,
 	},
 	{
@@ -119,15 +119,15 @@ var mutants = []mutant{
 	{
 		name: "claim-takes-over-pool", defect: "the addresses of a claim are written into an unrelated pool of its name", seen: "k0rdent",
 		file: "controllers/clusteripam/claims/pool.go",
-		old:  "case !owner && (p.want == nil || len(p.write()) > 0):",
+		old:  "case !owner && (p.want == nil || p.write() != nil):",
 		new:  "case !owner && p.want == nil:",
 		test: testAdoption,
 	},
 	{
 		name: "claim-clusteripam-not-adopted", defect: "a ClusterIPAM without an owner is not adopted, so nobody deletes it", seen: "k0rdent",
 		file: "controllers/clusteripam/claims/claim.go",
-		old:  "if !Owned(d.IPAM, d.Claim) {\n\t\t\twant",
-		new:  "if !Owned(d.IPAM, d.Claim) && d.IPAM.Spec.ClusterIPAMClaimRef == \"\" {\n\t\t\twant",
+		old:  "if !d.owned {\n\t\t\twant",
+		new:  "if !d.owned && d.IPAM.Spec.ClusterIPAMClaimRef == \"\" {\n\t\t\twant",
 		test: "./controllers/clusteripam/claims TestClusterIPAMOfSomebodyElse",
 	},
 	{
@@ -161,29 +161,29 @@ var mutants = []mutant{
 	{
 		name: "claim-old-pool-stays", defect: "the pool of an earlier provider stays for ever", seen: "k0rdent",
 		file: "controllers/clusteripam/claims/pool.go",
-		old:  "d.missing = append(d.missing, Write{Kind: kind, Is: other})",
-		new:  "_ = kind",
+		old:  "return &Write{Kind: kind, Is: other}",
+		new:  "return nil",
 		test: testClaims,
 	},
 	{
 		name: "claim-status-blind", defect: "the status of a claim is written although the claim has changed since it was read",
-		file: "controllers/clusteripam/claims/write.go",
-		old:  "runner.MergePatchOfVersion(w.Is, w.Changes())",
-		new:  "runner.MergePatch(w.Is, w.Changes())",
+		file: "controllers/clusteripam/runner/change.go",
+		old:  "patch = MergePatchOfVersion(is, changes)",
+		new:  "patch = MergePatch(is, changes)",
 		test: "./controllers/clusteripam/claims TestStatusOfAnother",
 	},
 	{
-		name: "claim-after-a-failure", defect: "writes go on after one that failed",
+		name: "claim-refusal-unsaid", defect: "a claim whose pool the API server refuses does not say so",
 		file: "controllers/clusteripam/claims/write.go",
-		old:  "\t\treturn err\n\t}\n\treturn nil\n",
-		new:  "\t\tif w.OfStatus() {\n\t\t\treturn err\n\t\t}\n\t}\n\treturn nil\n",
+		old:  "if tells := decide(err.Error()); tells != nil {",
+		new:  "if tells := decide(err.Error()); tells == nil {",
 		test: "./controllers/clusteripam/claims TestRefused",
 	},
 	{
 		name: "claim-earlier-owner", defect: "a pool of an earlier claim of the same name is used before garbage collection deletes it",
 		file: "controllers/clusteripam/claims/pool.go",
 		old:  "case !owner && earlier:",
-		new:  "case !owner && earlier && len(p.write()) > 0:",
+		new:  "case !owner && earlier && p.write() != nil:",
 		test: testAdoption,
 	},
 	{
@@ -210,15 +210,15 @@ var mutants = []mutant{
 	{
 		name: "gate-for-anybody", defect: "a ClusterDeployment gets the addresses of a claim for another one",
 		file: "controllers/clusteripam/gate/deployment.go",
-		old:  "case cluster == d.Name:\n",
-		new:  "case cluster == d.Name || asked == d.Name:\n",
+		old:  "cmp.Or(recorded, claim.Spec.Cluster) {",
+		new:  "cmp.Or(claim.Spec.Cluster, recorded) {",
 		test: testGateClosed,
 	},
 	{
 		name: "gate-bound-unsaid", defect: "a claim that k0rdent's manager has bound and nobody has recorded keeps the gate closed without a word",
 		file: "controllers/clusteripam/gate/deployment.go",
-		old:  "case cluster == \"\" && asked == d.Name && claim.Status.Bound:",
-		new:  "case cluster == \"\" && asked == \"\" && claim.Status.Bound:",
+		old:  "if recorded == \"\" && claim.Status.Bound {",
+		new:  "if recorded == \"\" && !claim.Status.Bound {",
 		test: "./controllers/clusteripam/gate TestGateStaysClosed",
 	},
 	{
@@ -259,8 +259,8 @@ var mutants = []mutant{
 	{
 		name: "gate-overwrites-claim", defect: "a claim of a user that has the name of an inline claim is overwritten", seen: "k0rdent",
 		file: "controllers/clusteripam/gate/deployment.go",
-		old:  "case !owner && len(changes) > 0:",
-		new:  "case !owner && len(changes) > 4:",
+		old:  "case !owner && change != nil:",
+		new:  "case !owner && change != nil && name == \"\":",
 		test: "./controllers/clusteripam/gate TestClaimOfSomebodyElse",
 	},
 	{
@@ -273,8 +273,8 @@ var mutants = []mutant{
 	{
 		name: "gate-not-woken", defect: "a ClusterDeployment is not told of its claim", seen: "k0rdent",
 		file: "controllers/clusteripam/gate/gate.go",
-		old:  "l.users(types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()})",
-		new:  "l.users(types.NamespacedName{Name: object.GetName()})",
+		old:  "l.deployments.By(types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}.String())",
+		new:  "l.deployments.By(types.NamespacedName{Name: object.GetName()}.String())",
 		test: "./controllers/clusteripam/gate TestWake",
 	},
 	{
@@ -294,8 +294,8 @@ var mutants = []mutant{
 	{
 		name: "claim-made-while-it-leaves", defect: "a ClusterIPAM is made for a claim that clusterctl is moving away",
 		file: "controllers/clusteripam/claims/claim.go",
-		old:  " || contract.GoingAway(v.Claim) {",
-		new:  " {",
+		old:  " || contract.GoingAway(v.Claim) ||",
+		new:  " ||",
 		test: testClaims,
 	},
 }

@@ -32,6 +32,7 @@ type api struct {
 	said    []string // reasons of events
 	took    []time.Duration
 	refuse  func(verb string, key runner.Key) error // nil carries a write out
+	drop    *runner.Kind                            // patches of this kind are confirmed and not stored
 	absent  map[*runner.Kind]bool
 }
 
@@ -151,7 +152,7 @@ func (a *api) Create(_ context.Context, kind *runner.Kind, object, _ metav1.Obje
 }
 
 // Patch implements runner.API.
-func (a *api) Patch(_ context.Context, kind *runner.Kind, of types.NamespacedName, patch runner.Patch, _ metav1.Object) error {
+func (a *api) Patch(_ context.Context, kind *runner.Kind, of types.NamespacedName, patch runner.Patch, stored metav1.Object) error {
 	key, verb, body := runner.Key{Kind: kind, Namespace: of.Namespace, Name: of.Name}, "patch", map[string]any{}
 	if err := json.Unmarshal(patch.Body, &body); err != nil {
 		return err
@@ -171,8 +172,11 @@ func (a *api) Patch(_ context.Context, kind *runner.Kind, of types.NamespacedNam
 			return apierrors.NewConflict(schema.GroupResource{Resource: kind.Resource}, of.Name, fmt.Errorf("%s is another one", field))
 		}
 	}
-	a.wrote = append(a.wrote, verb+" "+kind.Name)
-	a.store(key, merged(is, body).(map[string]any))
+	if a.drop != kind {
+		a.wrote = append(a.wrote, verb+" "+kind.Name)
+		a.store(key, merged(is, body).(map[string]any))
+	}
+	stored.SetResourceVersion(a.read(key).GetResourceVersion())
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package claims
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -26,11 +27,8 @@ const (
 	conditionWarning = "Warning"
 )
 
-// conditionTypes are the condition types that this package maintains. The last ones are those of earlier versions, which are removed.
-var conditionTypes = []string{
-	v1beta1.ConditionInvalidClaim, v1beta1.ConditionProviderError, conditionPoolWouldWiden, conditionWarning,
-	"BoundToCluster", "ClusterChanged", "InputIgnored", "PrefixMissing", "GatewayOutside", "OldPoolInUse",
-}
+// conditionTypes are the condition types that this package maintains.
+var conditionTypes = []string{v1beta1.ConditionInvalidClaim, v1beta1.ConditionProviderError, conditionPoolWouldWiden, conditionWarning}
 
 // Reasons of conditions and events.
 const (
@@ -47,12 +45,11 @@ const (
 	reasonInstanceKept        = "InstanceKept"
 	reasonNotInstalled        = "NotInstalled"
 	reasonRefused             = "Refused"
-	// Of the condition Warning: spec.cluster is not what is recorded; the claim has fields that nobody uses; machines get the prefix length 0; the gateway is
-	// not in the subnet that machines configure; the provider was changed, and addresses of the earlier provider's pool are in use.
+	// Of the condition Warning: spec.cluster is not what is recorded; the claim has fields that nobody uses; machines get the prefix length 0; the provider
+	// was changed, and addresses of the earlier provider's pool are in use.
 	reasonClusterChanged = "ClusterChanged"
 	reasonInputIgnored   = "InputIgnored"
 	reasonPrefixMissing  = "PrefixMissing"
-	reasonGatewayOutside = "GatewayOutside"
 	reasonOldPoolInUse   = "OldPoolInUse"
 )
 
@@ -71,9 +68,15 @@ type view struct {
 	// Instances are the names of all InfobloxInstances, sorted, and DefaultInstance is the one for claims that do not name any.
 	Instances       []string
 	DefaultInstance string
-	// Refused is why the API server has just refused one of the writes; empty if it has not.
+	// Refused is why the API server has just refused a write; empty if it has not.
 	Refused string
 	Now     metav1.Time
+}
+
+// goes reports whether the claim is being deleted, or moved to another cluster: garbage collection deletes what belongs to it, and clusterctl begins with that.
+func (v *view) goes() bool {
+	return v.Claim.DeletionTimestamp != nil || contract.GoingAway(v.Claim) || v.IPAM != nil && contract.GoingAway(v.IPAM) ||
+		v.InCluster != nil && contract.GoingAway(v.InCluster) || v.Infoblox != nil && contract.GoingAway(v.Infoblox)
 }
 
 // Owned reports whether a ClusterIPAM exists and belongs to a claim.
@@ -98,8 +101,8 @@ type decision struct {
 	view
 	network  *network // nil if the claim is invalid: then nothing is created or changed, and what exists stays
 	cluster  string   // the ClusterDeployment that the claim is bound to
-	missing  []Write
 	findings []Finding
+	pool     pool // the zero value while the claim has no ClusterIPAM that it may use
 	// problem is why the claim cannot give addresses, and what to do.
 	problem *Finding
 	// owned is whether there is a ClusterIPAM of this claim that can be used, and bound whether its pool is ready, too.
@@ -110,38 +113,31 @@ func (d *decision) find(kind, reason, message string, args ...any) {
 	d.findings = append(d.findings, Finding{Type: kind, Reason: reason, Message: fmt.Sprintf(message, args...)})
 }
 
-// decide returns the writes that a claim needs, in order: a later one is only right once the earlier ones are carried out.
-func decide(v view) []Write {
-	if v.Claim.DeletionTimestamp != nil || contract.GoingAway(v.Claim) {
-		return nil // Garbage collection deletes what belongs to the claim.
+// decide returns the next write that a claim needs; nil if there is none.
+func decide(v view) *Write {
+	if v.goes() {
+		return nil
 	}
-	d := decision{view: v, cluster: v.Claim.Spec.Cluster}
-	if recorded := Cluster(v.Claim, v.IPAM); recorded != "" {
-		d.cluster = recorded // What is recorded first stays.
-	}
+	d := decision{view: v, cluster: cmp.Or(Cluster(v.Claim, v.IPAM), v.Claim.Spec.Cluster)} // What is recorded first stays.
 	d.judge()
-	d.missing = d.ipam()
+	if v.IPAM != nil {
+		d.problem = d.ipamProblem()
+	}
 	d.owned = Owned(v.IPAM, v.Claim) && d.problem == nil
 	if d.problem == nil && (d.network != nil || d.owned) {
-		d.bind(len(d.missing) == 0)
+		d.judgePool()
+		d.problem = d.pool.problem
 	}
-	d.tellProblem()
-	if d.owned && d.network != nil && v.Claim.Spec.ClusterIPAMRef == "" && v.Refused == "" {
-		want := v.Claim.DeepCopy()
-		want.Spec.ClusterIPAMRef = want.Name
-		return append(d.missing, Change(runner.ClusterIPAMClaims, v.Claim, want)...) // The event of this write brings the status.
-	}
-	return append(d.missing, d.claimStatus()...)
-}
-
-// tellProblem adds the problem to the findings. A refusal of the API server comes first: it keeps the claim from everything else.
-func (d *decision) tellProblem() {
-	if d.Refused != "" {
-		d.problem = &Finding{Reason: reasonRefused, Message: text.Cut("The API server refuses what this claim needs: "+d.Refused, text.MaxMessage)}
-	}
-	if d.problem != nil {
-		d.problem.Type = v1beta1.ConditionProviderError
-		d.findings = append(d.findings, *d.problem)
+	d.bound = d.owned && d.pool.ready && v.IPAM.Status.Phase == v1beta1.PhaseBound
+	other := d.releaseOther()
+	said := d.claimStatus()
+	switch {
+	case v.Claim.Status.Bound && !d.bound: // It must not be believed any longer.
+		return said
+	case v.Refused != "": // The spec of what exists stays.
+		return cmp.Or(d.ipamStatus(), said)
+	default:
+		return cmp.Or(d.ipam(), d.pool.write(), d.ref(), d.ipamStatus(), other, said)
 	}
 }
 
@@ -150,13 +146,15 @@ func (d *decision) judge() {
 	spec := &d.Claim.Spec
 	if n, err := readClaim(d.Claim); err == nil {
 		d.network = &n
-		d.doubt()
 	} else {
 		kept := ""
 		if Owned(d.IPAM, d.Claim) {
 			kept = " Until then the pool stays as it is."
 		}
 		d.find(v1beta1.ConditionInvalidClaim, reasonInvalidClaim, "%s.%s", text.Cut(err.Error(), text.MaxProblem), kept)
+	}
+	if d.network != nil && d.network.prefix == 0 {
+		d.find(conditionWarning, reasonPrefixMissing, "spec.nodeNetwork has no prefix, so machines get the prefix length 0. Set prefix, for example to 24.")
 	}
 	if ignored := ignoredInput(spec); len(ignored) > 0 {
 		d.find(conditionWarning, reasonInputIgnored, "Nobody uses %s. Remove what is not used.", strings.Join(ignored, ", "))
@@ -165,35 +163,6 @@ func (d *decision) judge() {
 		d.find(conditionWarning, reasonClusterChanged,
 			"The claim stays bound to the ClusterDeployment %s. Set spec.cluster to %s again. For another ClusterDeployment write another claim.", d.cluster, d.cluster)
 	}
-}
-
-// doubt is about a network that a pool can allocate from, but with which machines probably reach nobody.
-func (d *decision) doubt() {
-	spec := &d.Claim.Spec
-	if d.network.prefix == 0 && len(spec.NodeNetwork.IPAddresses) > 0 {
-		d.find(conditionWarning, reasonPrefixMissing, "spec.nodeNetwork has ipAddresses and no prefix, so machines get the prefix length 0. Set prefix, for example to 24.")
-	}
-	if subnet, stray := d.network.strayGateway(); stray {
-		size := "prefix"
-		if spec.Provider == v1beta1.ProviderInfoblox {
-			size = "cidr"
-		}
-		d.find(conditionWarning, reasonGatewayOutside,
-			"spec.nodeNetwork.gateway %s is not in %v, the subnet that machines configure. Correct gateway or %s, unless the machines have a route to this gateway.", d.network.gateway, subnet, size)
-	}
-}
-
-// readClaim returns the network of a claim. An error says what is wrong, and then what to do. Without a provider nobody can say what a network
-// needs, so that is read first.
-func readClaim(claim *v1beta1.ClusterIPAMClaim) (network, error) {
-	spec := &claim.Spec
-	switch {
-	case spec.Provider == "":
-		return network{}, fmt.Errorf("spec.provider is empty. Set it to %s or %s", v1beta1.ProviderInCluster, v1beta1.ProviderInfoblox)
-	case spec.ClusterIPAMRef != "" && spec.ClusterIPAMRef != claim.Name:
-		return network{}, fmt.Errorf("spec.clusterIPAMRef is %q, but the ClusterIPAM of a claim has the name of the claim. Remove the field", text.Cut(spec.ClusterIPAMRef, text.MaxValue))
-	}
-	return readNetwork(spec)
 }
 
 func ignoredInput(spec *v1beta1.ClusterIPAMClaimSpec) (fields []string) {
@@ -215,31 +184,6 @@ func ignoredInput(spec *v1beta1.ClusterIPAMClaimSpec) (fields []string) {
 	return fields
 }
 
-// ipam returns the write that the ClusterIPAM of the claim needs, or finds why it cannot be used.
-func (d *decision) ipam() []Write {
-	if d.IPAM != nil {
-		d.problem = d.ipamProblem()
-	}
-	if d.problem != nil || d.network == nil {
-		return nil
-	}
-	want := &v1beta1.ClusterIPAM{ObjectMeta: ofClaim(d.Claim, true)}
-	if d.IPAM != nil {
-		want = d.IPAM.DeepCopy()
-		if !Owned(d.IPAM, d.Claim) {
-			want.OwnerReferences = append(want.OwnerReferences, ofClaim(d.Claim, true).OwnerReferences...)
-		}
-	}
-	if delete(want.Annotations, AnnotationCluster); d.cluster != "" {
-		metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationCluster, d.cluster)
-	}
-	want.Spec = v1beta1.ClusterIPAMSpec{Provider: d.Claim.Spec.Provider, ClusterIPAMClaimRef: d.Claim.Name}
-	if d.IPAM == nil {
-		return []Write{{Kind: runner.ClusterIPAMs, Want: want}}
-	}
-	return Change(runner.ClusterIPAMs, d.IPAM, want)
-}
-
 // ipamProblem returns why the ClusterIPAM that exists is not for this claim, or not for long; nil if the claim owns it or may take it over.
 func (d *decision) ipamProblem() *Finding {
 	name, ipam, owned, ref := d.Claim.Name, d.IPAM, Owned(d.IPAM, d.Claim), d.IPAM.Spec.ClusterIPAMClaimRef
@@ -257,36 +201,61 @@ func (d *decision) ipamProblem() *Finding {
 	return nil
 }
 
-// bind adds what the pools and the status of the ClusterIPAM need. settled is whether the ClusterIPAM needs no other write: that one changes its
-// version, so its status has to wait, and its phase stays as it is.
-func (d *decision) bind(settled bool) {
-	p := d.pool()
-	d.missing = append(d.missing, p.write()...)
-	d.problem = p.problem
-	if !d.owned {
-		return
+// ipam returns the write that the spec and the owner of the ClusterIPAM need.
+func (d *decision) ipam() *Write {
+	if d.network == nil || d.IPAM != nil && d.ipamProblem() != nil {
+		return nil
 	}
-	if settled {
-		d.missing = append(d.missing, d.ipamStatus(p)...)
+	want := &v1beta1.ClusterIPAM{ObjectMeta: ofClaim(d.Claim, true)}
+	if d.IPAM != nil {
+		want = d.IPAM.DeepCopy()
+		if !d.owned {
+			want.OwnerReferences = append(want.OwnerReferences, ofClaim(d.Claim, true).OwnerReferences...)
+		}
 	}
-	d.bound = p.ready && (settled || d.IPAM.Status.Phase == v1beta1.PhaseBound)
-	if d.bound && d.network != nil { // Until then an earlier provider's pool is kept.
-		d.releaseOther()
+	if delete(want.Annotations, AnnotationCluster); d.cluster != "" {
+		metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationCluster, d.cluster)
 	}
+	want.Spec = v1beta1.ClusterIPAMSpec{Provider: d.Claim.Spec.Provider, ClusterIPAMClaimRef: d.Claim.Name}
+	if d.IPAM == nil {
+		return &Write{Kind: runner.ClusterIPAMs, Want: want}
+	}
+	return Change(runner.ClusterIPAMs, d.IPAM, want)
+}
+
+// ref returns the write of the claim's reference to its ClusterIPAM.
+func (d *decision) ref() *Write {
+	if !d.owned || d.network == nil || d.Claim.Spec.ClusterIPAMRef != "" {
+		return nil
+	}
+	want := d.Claim.DeepCopy()
+	want.Spec.ClusterIPAMRef = want.Name
+	return Change(runner.ClusterIPAMClaims, d.Claim, want)
 }
 
 // ipamStatus returns the write that the status of the ClusterIPAM needs.
-func (d *decision) ipamStatus(p *pool) []Write {
+func (d *decision) ipamStatus() *Write {
+	if !d.owned {
+		return nil
+	}
 	want := d.IPAM.DeepCopy()
-	want.Status = v1beta1.ClusterIPAMStatus{Phase: v1beta1.PhasePending, ProviderData: []v1beta1.ProviderData{p.providerData(d.Claim.Name)}}
-	if p.ready {
+	want.Status = v1beta1.ClusterIPAMStatus{Phase: v1beta1.PhasePending, ProviderData: []v1beta1.ProviderData{d.pool.providerData(d.Claim.Name)}}
+	if d.pool.ready {
 		want.Status.Phase = v1beta1.PhaseBound
 	}
 	return Change(runner.ClusterIPAMs, d.IPAM, want)
 }
 
-// claimStatus returns the write that the status of the claim needs.
-func (d *decision) claimStatus() []Write {
+// claimStatus returns the write that the status of the claim needs. A refusal of the API server comes before other problems: it keeps the claim from
+// everything else.
+func (d *decision) claimStatus() *Write {
+	if d.Refused != "" {
+		d.problem = &Finding{Reason: reasonRefused, Message: text.Cut("The API server refuses what this claim needs: "+d.Refused, text.MaxMessage)}
+	}
+	if d.problem != nil {
+		d.problem.Type = v1beta1.ConditionProviderError
+		d.findings = append(d.findings, *d.problem)
+	}
 	want := d.Claim.DeepCopy()
 	want.Status.Bound = d.bound
 	events := tell(&want.Status.Conditions, d.findings, d.Now)

@@ -11,6 +11,7 @@ import (
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
 	"github.com/multicidr/controller-manager/apis/k0rdent/v1beta1"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/contract"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
 )
 
@@ -50,8 +51,6 @@ type logic struct {
 	inCluster runner.Lister[*v1alpha2.InClusterIPPool]
 	infoblox  runner.Lister[*v1alpha1.InfobloxIPPool]
 	instances runner.Lister[*v1alpha1.InfobloxInstance]
-
-	moved Moved
 }
 
 func newLogic(t *runner.Term, defaultInstance string) *logic {
@@ -80,18 +79,20 @@ func (l *logic) queue(object metav1.Object) {
 	l.Queue.Add(runner.KeyOf(runner.ClusterIPAMClaims, object))
 }
 
-// readChild reads a kind whose objects belong to the claim of their name.
+// readChild reads a kind whose objects belong to the claim of their name. clusterctl deletes those before the claim. Then the claim is not queued: a pool that
+// was made again would give waiting machines the addresses that machines of the other cluster use.
 func readChild[T any, P runner.Pointer[T]](l *logic, kind *runner.Kind) runner.Lister[P] {
 	return runner.Read(l.Term, kind, func(before, now P) {
-		See(&l.moved, before, now)
-		l.queue(cmp.Or(now, before))
+		if last := cmp.Or(now, before); !contract.GoingAway(last) {
+			l.queue(last)
+		}
 	})
 }
 
 // Reconcile implements runner.Logic.
 func (l *logic) Reconcile(ctx context.Context, key runner.Key) error {
 	claim, ok := l.claims.Get(key.Namespace, key.Name)
-	if !ok || l.moved.From(claim) {
+	if !ok {
 		return nil
 	}
 	v := view{Claim: claim, DefaultInstance: l.defaultInstance, Now: metav1.Now()}
@@ -109,7 +110,7 @@ func (l *logic) Reconcile(ctx context.Context, key runner.Key) error {
 			v.NotInstalled = append(v.NotInstalled, kind)
 		}
 	}
-	return Carry(ctx, l.Term, func(refused string) []Write {
+	return Carry(ctx, l.Term, func(refused string) *Write {
 		v.Refused = refused
 		return decide(v)
 	})

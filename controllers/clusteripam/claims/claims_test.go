@@ -105,8 +105,8 @@ func TestLife(t *testing.T) {
 		}
 		w.edit(runner.ClusterIPAMClaims, map[string]any{"spec": map[string]any{"cluster": "e"}})
 		step("another ClusterDeployment", "Warning ClusterChanged", true, "status ClusterIPAMClaim")
-		w.edit(runner.ClusterIPAMClaims, map[string]any{"spec": map[string]any{"cluster": "d", "nodeNetwork": map[string]any{"cidr": "10.0.0.0/23", "gateway": "10.9.0.1"}}})
-		step("an edit", "Warning GatewayOutside", true, "patch InClusterIPPool", "status ClusterIPAMClaim")
+		w.edit(runner.ClusterIPAMClaims, map[string]any{"spec": map[string]any{"cluster": "d", "nodeNetwork": map[string]any{"cidr": "10.0.0.0/23", "gateway": "10.0.0.1"}}})
+		step("an edit", "", true, "patch InClusterIPPool", "status ClusterIPAMClaim")
 		w.edit(runner.ClusterIPAMClaims, map[string]any{"spec": map[string]any{"nodeNetwork": map[string]any{"cidr": "10.0.0.0/33"}}})
 		step("an invalid one", "InvalidClaimCondition InvalidClaim", true, "status ClusterIPAMClaim")
 		w.edit(runner.ClusterIPAMClaims, map[string]any{"spec": map[string]any{"nodeNetwork": map[string]any{"cidr": "10.0.0.0/24", "gateway": "10.0.0.1"}}})
@@ -192,6 +192,21 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestNotKept: a change that is confirmed and not stored is an error, which is reported and tried again: no event brings the claim back.
+func TestNotKept(t *testing.T) {
+	w := newWorld(t, inCluster)
+	w.settle()
+	w.edit(runner.ClusterIPAMClaims, map[string]any{"spec": map[string]any{"nodeNetwork": map[string]any{"cidr": "10.0.0.0/23"}}})
+	w.drop = runner.InClusterIPPools
+	if err := w.logic.Reconcile(t.Context(), w.claim); !errors.Is(err, errNotKept) {
+		t.Errorf("the error is %v", err)
+	}
+	w.drop = nil
+	if wrote := w.settle(); !slices.Contains(wrote, "patch InClusterIPPool") {
+		t.Errorf("afterwards: %q", wrote)
+	}
+}
+
 // TestStatusOfAnother: a condition that another program writes while the controller writes its own is not lost.
 func TestStatusOfAnother(t *testing.T) {
 	w := newWorld(t, inCluster)
@@ -207,16 +222,11 @@ func TestStatusOfAnother(t *testing.T) {
 	}
 }
 
-// TestEarlierConditions: the conditions of earlier versions go, and those of other programs stay.
-func TestEarlierConditions(t *testing.T) {
+// TestWarnings: what is odd about a claim shares a condition, and has an event each.
+func TestWarnings(t *testing.T) {
 	w := newWorld(t, `{"provider": "in-cluster", "nodeNetwork": {"ipAddresses": ["10.0.0.5"], "gateway": "10.0.0.1"}, "clusterNetwork": {"cidr": "10.1.0.0/16"}}`)
-	var before []any
-	for _, kind := range []string{"BoundToCluster", "ClusterChanged", "InputIgnored", "PrefixMissing", "GatewayOutside", "OldPoolInUse", "Theirs"} {
-		before = append(before, map[string]any{"type": kind, "status": "True", "reason": "R", "message": "m"})
-	}
-	w.edit(runner.ClusterIPAMClaims, map[string]any{"status": map[string]any{"conditions": before}})
 	w.settle()
-	if got := w.conditions(); got != "Theirs R; Warning PrefixMissing,InputIgnored" {
+	if got := w.conditions(); got != "Warning PrefixMissing,InputIgnored" {
 		t.Errorf("got %q", got)
 	}
 	slices.Sort(w.said)

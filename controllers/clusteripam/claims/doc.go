@@ -5,8 +5,8 @@
 //	       ▲ bound             ▲ phase, providerData      │
 //	       └───────────────────┴──────────────────────────┘ the pool can give addresses
 //
-// The function decide looks at everything and returns the writes that are missing. It makes no calls. It returns no writes if all is well, and would return the same
-// after a restart. It never returns two writes of one object, because the second one needs the version that the first one makes.
+// The function decide looks at everything and returns the next write, or none if all is well. It makes no calls, and would return the same after a restart. The
+// watch brings the write back, and then decide returns the one after it.
 //
 // Names are no proof of ownership: another program or user may have created an object with the name of the claim.
 //

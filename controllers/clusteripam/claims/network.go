@@ -1,6 +1,7 @@
 package claims
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -15,86 +16,72 @@ type network struct {
 	prefix    int
 	gateway   string
 	cidr      netip.Prefix // without host bits; invalid if the claim has none
-	first     netip.Addr   // of addresses
 }
 
-// readNetwork reads the networks of a claim. The API server accepts any text in them. An error says what is wrong, and then what to do.
-func readNetwork(spec *v1beta1.ClusterIPAMClaimSpec) (n network, _ error) {
-	space, infoblox := &spec.NodeNetwork, spec.Provider == v1beta1.ProviderInfoblox
-	// The other two networks are not used, but k0rdent refuses claims in which they cannot be parsed.
-	_, _, err := parse("clusterNetwork", &spec.ClusterNetwork)
-	if err == nil {
-		_, _, err = parse("externalNetwork", &spec.ExternalNetwork)
-	}
-	if err != nil {
-		return n, err
-	}
-	cidr, single, err := parse("nodeNetwork", space)
-	if err != nil {
-		return n, err
-	}
-	n = network{addresses: space.IPAddresses, prefix: space.Prefix, gateway: space.Gateway}
-	if cidr.IsValid() {
-		n.cidr = cidr.Masked()
-	}
-	choices := " or ipAddresses"
-	if infoblox { // which chooses from the whole network
-		single, n.prefix, choices = nil, 0, ""
-		if n.gateway == "" {
-			return n, fmt.Errorf("spec.nodeNetwork.gateway is empty, and the provider %s needs one. Set it", spec.Provider)
-		}
-	}
+// readClaim returns the network of a claim. The API server accepts any text in it. An error says what is wrong, and then what to do. Without a provider
+// nobody can say what a network needs, so that is read first.
+func readClaim(claim *v1beta1.ClusterIPAMClaim) (n network, err error) {
+	spec := &claim.Spec
 	switch {
-	case len(single) > 0:
-		n.first = single[0]
-	case !cidr.IsValid():
-		return n, fmt.Errorf("spec.nodeNetwork names no addresses, so there is nothing to allocate. Set its cidr%s", choices)
-	default:
-		n.addresses, n.first = []string{space.CIDR}, n.cidr.Addr()
-		if n.prefix == 0 {
-			n.prefix = cidr.Bits() // A machine with a /0 would take all other machines for its neighbours.
-		}
+	case spec.Provider == "":
+		return n, fmt.Errorf("spec.provider is empty. Set it to %s or %s", v1beta1.ProviderInCluster, v1beta1.ProviderInfoblox)
+	case spec.ClusterIPAMRef != "" && spec.ClusterIPAMRef != claim.Name:
+		return n, fmt.Errorf("spec.clusterIPAMRef is %q, but the ClusterIPAM of a claim has the name of the claim. Remove the field", text.Cut(spec.ClusterIPAMRef, text.MaxValue))
 	}
-	return n, n.check()
-}
-
-// check refuses what no pool could allocate from, whichever kind the pool has.
-func (n *network) check() error {
-	if gateway, ok := address(n.gateway); n.gateway != "" && (!ok || gateway.Is4In6()) {
-		return fmt.Errorf("spec.nodeNetwork.gateway %q is not an address. Correct it, and write IPv4 as IPv4, or leave it out", text.Cut(n.gateway, text.MaxValue))
+	// The other two networks are not used, but k0rdent refuses claims in which they cannot be parsed.
+	if _, err = parse("clusterNetwork", &spec.ClusterNetwork); err != nil {
+		return n, err
+	}
+	if _, err = parse("externalNetwork", &spec.ExternalNetwork); err != nil {
+		return n, err
+	}
+	if n, err = readNetwork(spec.NodeNetwork, spec.Provider == v1beta1.ProviderInfoblox); err != nil {
+		return n, err
 	}
 	if _, err := addresses.Compile(addresses.Spec{Addresses: n.addresses, Prefix: n.prefix, Gateway: n.gateway}); err != nil {
-		return fmt.Errorf("no pool can have spec.nodeNetwork: %w", err)
+		return n, fmt.Errorf("no pool can have spec.nodeNetwork: %w", err)
 	}
-	return nil
+	return n, nil
 }
 
-// parse reads the text of one network. cidr is invalid if there is none.
-func parse(field string, space *v1beta1.AddressSpace) (cidr netip.Prefix, single []netip.Addr, err error) {
+// readNetwork reads what a pool gets. Infoblox chooses from the whole network.
+func readNetwork(space v1beta1.AddressSpace, infoblox bool) (n network, err error) {
+	cidr, err := parse("nodeNetwork", &space)
+	if err != nil {
+		return n, err
+	}
+	choices := " or ipAddresses"
+	if infoblox {
+		space.IPAddresses, space.Prefix, choices = nil, 0, ""
+		if space.Gateway == "" {
+			return n, errors.New("spec.nodeNetwork.gateway is empty, and an Infoblox needs one. Set it")
+		}
+	}
+	n = network{addresses: space.IPAddresses, prefix: space.Prefix, gateway: space.Gateway, cidr: cidr.Masked()}
+	switch {
+	case len(n.addresses) > 0:
+		return n, nil
+	case !cidr.IsValid():
+		return n, fmt.Errorf("spec.nodeNetwork names no addresses, so there is nothing to allocate. Set its cidr%s", choices)
+	}
+	n.addresses = []string{space.CIDR}
+	if n.prefix == 0 {
+		n.prefix = cidr.Bits() // A machine with a /0 would take all other machines for its neighbours.
+	}
+	return n, nil
+}
+
+// parse reads the text of one network. The CIDR is invalid if there is none.
+func parse(field string, space *v1beta1.AddressSpace) (cidr netip.Prefix, err error) {
 	if space.CIDR != "" {
 		if cidr, err = netip.ParsePrefix(space.CIDR); err != nil {
-			return cidr, nil, fmt.Errorf("spec.%s.cidr %q is not a CIDR. Write an address and a prefix length, such as 10.0.0.0/24", field, text.Cut(space.CIDR, text.MaxValue))
+			return cidr, fmt.Errorf("spec.%s.cidr %q is not a CIDR. Write an address and a prefix length, such as 10.0.0.0/24", field, text.Cut(space.CIDR, text.MaxValue))
 		}
 	}
 	for _, entry := range space.IPAddresses {
-		a, ok := address(entry)
-		if !ok {
-			return cidr, nil, fmt.Errorf("spec.%s.ipAddresses has %q, which is not a single address. Write every address of its own, or use cidr", field, text.Cut(entry, text.MaxValue))
+		if a, err := netip.ParseAddr(entry); err != nil || a.Zone() != "" {
+			return cidr, fmt.Errorf("spec.%s.ipAddresses has %q, which is not a single address. Write every address of its own, or use cidr", field, text.Cut(entry, text.MaxValue))
 		}
-		single = append(single, a)
 	}
-	return cidr, single, nil
-}
-
-func address(s string) (a netip.Addr, ok bool) {
-	a, err := netip.ParseAddr(s)
-	return a, err == nil && a.Zone() == ""
-}
-
-// strayGateway returns the subnet that machines configure if the gateway of a valid network is not in it. An IPv6 gateway can be a link-local
-// address, and a machine whose subnet is its own address alone needs a route to any gateway.
-func (n *network) strayGateway() (subnet netip.Prefix, stray bool) {
-	subnet = netip.PrefixFrom(n.first, n.prefix).Masked()
-	gateway, ok := address(n.gateway)
-	return subnet, ok && !gateway.IsLinkLocalUnicast() && !subnet.IsSingleIP() && !subnet.Contains(gateway)
+	return cidr, nil
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/text"
 )
 
-// pool is what decide needs to know about the pool of a claim, of either kind.
+// pool is what is known about the pool of a claim, of either kind.
 type pool struct {
 	kind *runner.Kind
 	is   metav1.Object // nil: there is none
@@ -28,27 +28,28 @@ type pool struct {
 	problem *Finding
 }
 
-// pool is the pool of the claim, of the kind of its provider, or for an invalid claim of the provider that it had when it was valid.
-func (d *decision) pool() *pool {
-	provider := d.Claim.Spec.Provider
+// judgePool reads the pool of the claim: of the kind of its provider, or for an invalid claim of the provider that it had when it was valid.
+func (d *decision) judgePool() {
+	provider, p := d.Claim.Spec.Provider, &d.pool
 	if d.network == nil && d.IPAM.Spec.Provider != "" {
 		provider = d.IPAM.Spec.Provider
 	}
-	p := &pool{kind: runner.InClusterIPPools}
+	p.kind = runner.InClusterIPPools
 	if provider == v1beta1.ProviderInfoblox {
 		p.kind = runner.InfobloxIPPools
 	}
 	switch {
 	case slices.Contains(d.NotInstalled, p.kind):
 		p.problem = &Finding{Reason: reasonNotInstalled, Message: "The API server has no kind " + p.kind.Name + ". Install its CustomResourceDefinition."}
-		return p
+		return
 	case provider == v1beta1.ProviderInfoblox:
 		d.infobloxPool(p)
 	default:
 		d.inClusterPool(p)
 	}
-	d.judgePool(p)
-	return p
+	if p.is != nil {
+		d.judgeOwner(p)
+	}
 }
 
 // inClusterPool compares the InClusterIPPool of the claim with its network.
@@ -137,21 +138,15 @@ func (d *decision) instance() (name string, problem *Finding) {
 		text.Listed(d.Instances), v1beta1.AnnotationInfobloxInstance)}
 }
 
-// judgePool adds what the kinds have in common: whether the claim may use the pool, and may change it.
-func (d *decision) judgePool(p *pool) {
+// judgeOwner adds whether the claim may use the pool that exists, and may change it.
+func (d *decision) judgeOwner(p *pool) {
 	unusable := func(reason, message string) {
 		p.ready, p.want, p.problem = false, nil, &Finding{Reason: reason, Message: p.kind.Name + " " + d.Claim.Name + " " + message}
-	}
-	if p.is == nil {
-		if p.problem == nil {
-			p.problem = &Finding{Reason: ReasonPoolNotReady, Message: "The " + p.kind.Name + " does not exist yet.", Quiet: true}
-		}
-		return
 	}
 	switch owner, earlier := OwnerOf(p.is, d.Claim, v1beta1.KindClusterIPAMClaim); {
 	case !owner && earlier:
 		unusable(reasonPoolConflict, "belongs to an earlier claim of this name and stays until nothing uses it. Delete the IPAddressClaims that use it, or rename this claim.")
-	case !owner && (p.want == nil || len(p.write()) > 0):
+	case !owner && (p.want == nil || p.write() != nil):
 		unusable(reasonPoolConflict, "does not belong to this claim, and its spec says something else. Rename the claim, write the same into the claim, or delete the pool.")
 	case p.is.GetDeletionTimestamp() != nil:
 		unusable(reasonPoolDeleting, "is being deleted and stays while IPAddresses of it exist. It is created again when it is gone.")
@@ -177,36 +172,40 @@ func (d *decision) holdBack(p *pool) {
 }
 
 // write returns the write that the pool needs. What others have added to its spec stays.
-func (p *pool) write() []Write {
+func (p *pool) write() *Write {
 	switch {
 	case p.want == nil:
 		return nil
 	case p.is == nil:
-		return []Write{{Kind: p.kind, Want: p.want}}
+		return &Write{Kind: p.kind, Want: p.want}
 	}
 	return Change(p.kind, p.is, p.want)
 }
 
-// releaseOther deletes the pool of the provider that the claim had before, once no address of it is in use. An InfobloxIPPool does not say how many
-// are. Its finalizer keeps it while there are any.
-func (d *decision) releaseOther() {
+// releaseOther returns the write that deletes the pool of the provider that the claim had before: once the new pool is ready, and no address of the earlier one is
+// in use. An InfobloxIPPool does not say how many are. Its finalizer keeps it while there are any.
+func (d *decision) releaseOther() *Write {
 	var other metav1.Object
 	kind, used := runner.InClusterIPPools, false
 	switch infoblox := d.Claim.Spec.Provider == v1beta1.ProviderInfoblox; {
+	case !d.bound || d.network == nil:
+		return nil
 	case infoblox && d.InCluster != nil:
 		other, used = d.InCluster, d.InCluster.Status.IPAddresses != nil && d.InCluster.Status.IPAddresses.Used > 0
 	case !infoblox && d.Infoblox != nil:
 		other, kind = d.Infoblox, runner.InfobloxIPPools
 	default:
-		return
+		return nil
 	}
 	switch owner, _ := OwnerOf(other, d.Claim, v1beta1.KindClusterIPAMClaim); {
 	case !owner:
+		return nil
 	case used || other.GetDeletionTimestamp() != nil:
 		d.find(conditionWarning, reasonOldPoolInUse, "The provider was changed. %s %s of the earlier provider is deleted when none of its addresses is in use. "+
 			"New machines get addresses from the new pool. Replace the old machines.", kind, d.Claim.Name)
+		return nil
 	default:
-		d.missing = append(d.missing, Write{Kind: kind, Is: other})
+		return &Write{Kind: kind, Is: other}
 	}
 }
 

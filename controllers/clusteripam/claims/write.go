@@ -2,23 +2,23 @@ package claims
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
+	"fmt"
 
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/multicidr/controller-manager/controllers/clusteripam/contract"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
 // Write is one request to the API server. Without Is, Want is created; without Want, Is is deleted. Otherwise Want is a copy of Is with a changed
-// status or with other changes, and the difference is sent. It fails if the object has changed since it was cached.
+// status or with other changes, and Patch is the difference.
 type Write struct {
 	Kind     *runner.Kind
 	Is, Want metav1.Object
+	Patch    runner.Patch
 	// Events are told once the write is sent.
 	Events []Event
 }
@@ -29,69 +29,33 @@ type Event struct {
 	Reason, Message string
 }
 
-// Change returns the write that makes an object as it should be; none if it is.
-func Change(kind *runner.Kind, is, want metav1.Object, events ...Event) []Write {
-	w := Write{Kind: kind, Is: is, Want: want, Events: events}
-	if len(w.Changes()) == 0 {
+// Change returns the write that makes an object as it should be; nil if it is.
+func Change(kind *runner.Kind, is, want metav1.Object, events ...Event) *Write {
+	patch, ok := runner.Change(is, want)
+	if !ok {
 		return nil
 	}
-	return []Write{w}
+	return &Write{Kind: kind, Is: is, Want: want, Patch: patch, Events: events}
 }
 
-// Changes returns the difference between Is and Want as a JSON merge patch.
-func (w *Write) Changes() (changes map[string]any) {
-	is, err := encode(w.Is)
-	want, err2 := encode(w.Want)
-	if err = errors.Join(err, err2); err == nil {
-		is, err = jsonpatch.CreateMergePatch(is, want)
+// Carry sends the write that decide returns; the watch brings it back, and then the next one is decided. If the API server refuses it, decide is asked again
+// with the reason, and then returns the write of a status, so that users see why. A conflict is no refusal: the object has changed since it was cached.
+func Carry(ctx context.Context, t *runner.Term, decide func(refused string) *Write) error {
+	w := decide("")
+	if w == nil {
+		return nil
 	}
-	if err == nil {
-		err = json.Unmarshal(is, &changes)
-	}
-	if err != nil {
-		panic(err) // Objects of the API can be encoded.
-	}
-	return changes
-}
-
-// encode returns an object with a status in any case: to remove a whole status would remove what others have written there, too.
-func encode(object metav1.Object) ([]byte, error) {
-	text, err := json.Marshal(object)
-	if err != nil {
-		return nil, err
-	}
-	return jsonpatch.MergePatch([]byte(`{"status":{}}`), text)
-}
-
-// OfStatus reports whether a write changes a status.
-func (w *Write) OfStatus() bool {
-	if w.Is == nil || w.Want == nil {
-		return false
-	}
-	_, ok := w.Changes()["status"]
-	return ok
-}
-
-// Carry carries out writes in order, up to the first one that fails: the following ones are only right after it. If the API server refuses
-// one, decide is asked again with the reason, and of its answer the statuses are written, so that users see why. A conflict is no refusal: the object has
-// changed since it was cached.
-func Carry(ctx context.Context, t *runner.Term, decide func(refused string) []Write) error {
-	for _, w := range decide("") {
-		err := w.send(ctx, t)
-		if err == nil {
-			continue
+	err := w.send(ctx, t)
+	if !w.Patch.Status && writes.Answered(err) && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err)) {
+		if tells := decide(err.Error()); tells != nil {
+			_ = tells.send(ctx, t) // It is tried again together with what was refused.
 		}
-		if !w.OfStatus() && writes.Answered(err) && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err)) {
-			for _, w := range decide(err.Error()) {
-				if w.OfStatus() && w.send(ctx, t) != nil {
-					break // It is tried again together with what was refused.
-				}
-			}
-		}
-		return err
 	}
-	return nil
+	return err
 }
+
+// errNotKept is the error of a change that the API server confirms and does not store. No event follows it, so it is tried again.
+var errNotKept = errors.New("the API server confirms the change and does not store it: look for an admission webhook or policy that takes it away, or a CustomResourceDefinition of another version")
 
 // send makes the request of a write, and tells of it.
 func (w *Write) send(ctx context.Context, t *runner.Term) (err error) {
@@ -101,11 +65,13 @@ func (w *Write) send(ctx context.Context, t *runner.Term) (err error) {
 		about = w.Want
 		err = t.API.Create(ctx, w.Kind, w.Want, nil)
 	case w.Want == nil:
-		err = t.API.Delete(ctx, w.Kind, nameOf(w.Is), w.Is.GetUID())
+		err = t.API.Delete(ctx, w.Kind, contract.NameOf(w.Is), w.Is.GetUID())
 	default:
-		patch := runner.MergePatchOfVersion(w.Is, w.Changes())
-		patch.Status = w.OfStatus()
-		err = t.API.Patch(ctx, w.Kind, nameOf(w.Is), patch, nil)
+		stored := &metav1.PartialObjectMetadata{}
+		err = t.API.Patch(ctx, w.Kind, contract.NameOf(w.Is), w.Patch, stored)
+		if err == nil && stored.ResourceVersion == w.Is.GetResourceVersion() {
+			return fmt.Errorf("patch %v: %w", runner.KeyOf(w.Kind, w.Is), errNotKept)
+		}
 	}
 	if err == nil || !writes.Answered(err) {
 		for _, e := range w.Events {
@@ -113,8 +79,4 @@ func (w *Write) send(ctx context.Context, t *runner.Term) (err error) {
 		}
 	}
 	return err
-}
-
-func nameOf(object metav1.Object) types.NamespacedName {
-	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
 }

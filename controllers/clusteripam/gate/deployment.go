@@ -52,49 +52,38 @@ func claimName(d *v1beta1.ClusterDeployment) (name string, inline bool) {
 	}
 }
 
-// decide returns the writes that a ClusterDeployment needs, in order.
-func decide(v view) (missing []claims.Write) {
+// decide returns the next write that a ClusterDeployment needs; nil if there is none.
+func decide(v view) *claims.Write {
 	d := v.Deployment
-	if d.DeletionTimestamp != nil || contract.GoingAway(d) {
+	if d.DeletionTimestamp != nil || contract.GoingAway(d) || v.Claim != nil && contract.GoingAway(v.Claim) {
 		return nil
 	}
 	name, inline := claimName(d)
 	if name == "" {
 		return status(v, nil)
 	}
+	if v.Refused != "" { // It keeps the ClusterDeployment from everything else.
+		return status(v, &claims.Finding{Reason: reasonRefused, Message: "The API server refuses a change that this ClusterDeployment needs: " + v.Refused})
+	}
 	want := d.DeepCopy()
 	var problem *claims.Finding
 	if inline {
-		missing, problem = inlineClaim(v, name)
-		want.Spec.IPAMClaim.Ref = name
+		write, conflict := inlineClaim(v, name)
+		if write != nil {
+			return write
+		}
+		problem, want.Spec.IPAMClaim.Ref = conflict, name
 	}
-	if problem == nil {
-		problem = whyClosed(v, name)
-	}
+	problem = cmp.Or(problem, whyClosed(v, name))
 	if problem == nil {
 		problem = open(v, want)
 	}
-	if spec := claims.Change(runner.ClusterDeployments, d, want); len(spec) > 0 && v.Refused == "" {
-		return append(missing, spec...) // The event of this write brings the status.
-	}
-	return append(missing, status(v, outcome(v, name, problem))...)
-}
-
-// outcome is what the condition says of a ClusterDeployment with a claim. A refusal of the API server comes first: it keeps the ClusterDeployment
-// from everything else.
-func outcome(v view, name string, problem *claims.Finding) *claims.Finding {
-	switch {
-	case v.Refused != "":
-		return &claims.Finding{Reason: reasonRefused, Message: "The API server refuses a change that this ClusterDeployment needs: " + v.Refused}
-	case problem != nil:
-		return problem
-	default:
-		return &claims.Finding{Reason: reasonReady, Message: fmt.Sprintf("ClusterIPAMClaim %s is bound, and spec.config says where the addresses come from.", name)}
-	}
+	ready := &claims.Finding{Reason: reasonReady, Message: fmt.Sprintf("ClusterIPAMClaim %s is bound, and spec.config says where the addresses come from.", name)}
+	return cmp.Or(claims.Change(runner.ClusterDeployments, d, want), status(v, cmp.Or(problem, ready)))
 }
 
 // status returns the write that the condition needs. Without a finding the condition is removed.
-func status(v view, f *claims.Finding) []claims.Write {
+func status(v view, f *claims.Finding) *claims.Write {
 	want := v.Deployment.DeepCopy()
 	if f == nil {
 		meta.RemoveStatusCondition(&want.Status.Conditions, v1beta1.ConditionIPAMReady)
@@ -114,31 +103,30 @@ func status(v view, f *claims.Finding) []claims.Write {
 
 // inlineClaim returns the write that the claim needs that the ClusterDeployment describes. A claim of this name that somebody else has created is
 // not changed. It may be used if it says the same.
-func inlineClaim(v view, name string) ([]claims.Write, *claims.Finding) {
+func inlineClaim(v view, name string) (*claims.Write, *claims.Finding) {
 	d, claim, says := v.Deployment, v.Claim, v.Deployment.Spec.IPAMClaim.Spec
 	if claim == nil {
 		create := &v1beta1.ClusterIPAMClaim{Spec: *says.DeepCopy()}
 		create.Namespace, create.Name, create.Spec.ClusterIPAMRef, create.Spec.Cluster = d.Namespace, name, name, cmp.Or(says.Cluster, d.Name)
 		create.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1beta1.GroupVersion.String(), Kind: v1beta1.KindClusterDeployment, Name: d.Name, UID: d.UID}}
-		return []claims.Write{{Kind: runner.ClusterIPAMClaims, Want: create}},
-			&claims.Finding{Reason: reasonClaimMissing, Message: fmt.Sprintf("ClusterIPAMClaim %s does not exist yet.", name), Quiet: true}
+		return &claims.Write{Kind: runner.ClusterIPAMClaims, Want: create}, nil
 	}
 	want := claim.DeepCopy()
 	want.Spec = *says.DeepCopy()
 	// A cluster can be set and never be changed.
 	want.Spec.Cluster, want.Spec.ClusterIPAMRef = cmp.Or(claim.Spec.Cluster, says.Cluster, d.Name), claim.Spec.ClusterIPAMRef
-	changes := claims.Change(runner.ClusterIPAMClaims, claim, want)
+	change := claims.Change(runner.ClusterIPAMClaims, claim, want)
 	switch owner, earlier := claims.OwnerOf(claim, d, v1beta1.KindClusterDeployment); {
 	case !owner && earlier:
 		return nil, &claims.Finding{Reason: reasonClaimConflict, Message: fmt.Sprintf(
 			"ClusterIPAMClaim %s belongs to an earlier ClusterDeployment of this name. It is created again when it is gone.", name)}
-	case !owner && len(changes) > 0:
+	case !owner && change != nil:
 		return nil, &claims.Finding{Reason: reasonClaimConflict, Message: fmt.Sprintf(
 			"ClusterIPAMClaim %s was not created for this ClusterDeployment, and says something else. Delete it, or remove spec.ipamClaim.spec and set spec.ipamClaim.ref.", name)}
 	case claim.DeletionTimestamp != nil:
 		return nil, nil // whyClosed says so
 	}
-	return changes, nil
+	return change, nil
 }
 
 // whyClosed returns why the claim gives this ClusterDeployment no addresses, and what to do; nil if it does.
@@ -147,30 +135,21 @@ func whyClosed(v view, name string) *claims.Finding {
 	if claim == nil {
 		return &claims.Finding{Reason: reasonClaimMissing, Message: fmt.Sprintf("There is no ClusterIPAMClaim %s. Create it with spec.cluster: %s, or correct spec.ipamClaim.ref.", name, d.Name)}
 	}
-	if owner, _ := claims.OwnerOf(claim, d, v1beta1.KindClusterDeployment); !owner {
-		if f := whyNotFor(d, claim, claims.Cluster(claim, v.IPAM)); f != nil {
-			return f
+	if inline, _ := claims.OwnerOf(claim, d, v1beta1.KindClusterDeployment); !inline {
+		// What is recorded counts: spec.cluster can be removed and set anew.
+		switch recorded := claims.Cluster(claim, v.IPAM); cmp.Or(recorded, claim.Spec.Cluster) {
+		case d.Name:
+			if recorded == "" && claim.Status.Bound { // k0rdent's manager does not record it.
+				return notBound(claim, false, " to this ClusterDeployment. Turn on cluster-ipam-controller.")
+			}
+		case "":
+			return &claims.Finding{Reason: reasonClusterMismatch, Message: fmt.Sprintf("ClusterIPAMClaim %s is for no ClusterDeployment. Set its spec.cluster to %s.", name, d.Name)}
+		default:
+			return &claims.Finding{Reason: reasonClusterMismatch, Message: fmt.Sprintf("ClusterIPAMClaim %s is for the ClusterDeployment %s. Set spec.ipamClaim.ref to another claim.",
+				name, text.Cut(cmp.Or(recorded, claim.Spec.Cluster), text.MaxValue))}
 		}
 	}
 	return whyNotBound(claim, v.IPAM)
-}
-
-// whyNotFor returns why a claim that the ClusterDeployment only refers to is not for it; nil if it is. cluster is the recorded one.
-func whyNotFor(d *v1beta1.ClusterDeployment, claim *v1beta1.ClusterIPAMClaim, cluster string) *claims.Finding {
-	switch asked := claim.Spec.Cluster; {
-	case cluster == d.Name:
-		return nil
-	case cluster == "" && asked == d.Name && claim.Status.Bound: // k0rdent's manager does not record it.
-		return &claims.Finding{Reason: reasonClaimNotBound, Message: fmt.Sprintf("ClusterIPAMClaim %s is bound, and nobody has recorded for which ClusterDeployment: its ClusterIPAM has no annotation %s. "+
-			"Turn on cluster-ipam-controller.", claim.Name, claims.AnnotationCluster)}
-	case cluster == "" && asked == d.Name:
-		return notBound(claim, true, ".") // What is not recorded can still change.
-	case cluster == "" && asked == "":
-		return &claims.Finding{Reason: reasonClusterMismatch, Message: fmt.Sprintf("ClusterIPAMClaim %s is for no ClusterDeployment. Set its spec.cluster to %s.", claim.Name, d.Name)}
-	default:
-		return &claims.Finding{Reason: reasonClusterMismatch, Message: fmt.Sprintf("ClusterIPAMClaim %s is for the ClusterDeployment %s. Set spec.ipamClaim.ref to another claim.",
-			claim.Name, text.Cut(cmp.Or(cluster, asked), text.MaxValue))}
-	}
 }
 
 // whyNotBound returns why a claim has no addresses to give, whoever asks; nil if it has.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/multicidr/controller-manager/apis/k0rdent/v1beta1"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/claims"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/contract"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
 )
 
@@ -42,8 +43,6 @@ type logic struct {
 	deployments runner.Lister[*v1beta1.ClusterDeployment]
 	claims      runner.Lister[*v1beta1.ClusterIPAMClaim]
 	ipams       runner.Lister[*v1beta1.ClusterIPAM]
-
-	moved claims.Moved
 }
 
 func newLogic(t *runner.Term) *logic {
@@ -61,10 +60,7 @@ func newLogic(t *runner.Term) *logic {
 		name, _ := claimName(d)
 		return types.NamespacedName{Namespace: d.Namespace, Name: name}.String()
 	})
-	l.claims = runner.Read(t, runner.ClusterIPAMClaims, func(before, now *v1beta1.ClusterIPAMClaim) {
-		claims.See(&l.moved, before, now)
-		l.wake(cmp.Or(now, before))
-	})
+	l.claims = runner.Read(t, runner.ClusterIPAMClaims, func(before, now *v1beta1.ClusterIPAMClaim) { l.wake(cmp.Or(now, before)) })
 	l.ipams = runner.Read(t, runner.ClusterIPAMs, func(before, now *v1beta1.ClusterIPAM) { l.wake(cmp.Or(now, before)) })
 	return l
 }
@@ -73,8 +69,12 @@ func (l *logic) queue(d *v1beta1.ClusterDeployment) {
 	l.Queue.Add(runner.KeyOf(runner.ClusterDeployments, d))
 }
 
-// wake queues the ClusterDeployments of the claim that has the name of an object.
+// wake queues the ClusterDeployments of the claim that has the name of an object. clusterctl deletes an inline claim before its ClusterDeployment, which
+// must not make it again.
 func (l *logic) wake(object metav1.Object) {
+	if contract.GoingAway(object) {
+		return
+	}
 	for _, d := range l.deployments.By(types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}.String()) {
 		l.queue(d)
 	}
@@ -83,14 +83,14 @@ func (l *logic) wake(object metav1.Object) {
 // Reconcile implements runner.Logic.
 func (l *logic) Reconcile(ctx context.Context, key runner.Key) error {
 	d, ok := l.deployments.Get(key.Namespace, key.Name)
-	if !ok || l.moved.From(d) {
+	if !ok {
 		return nil
 	}
 	v := view{Deployment: d, Now: metav1.Now()}
 	name, _ := claimName(d)
 	v.Claim, _ = l.claims.Get(key.Namespace, name)
 	v.IPAM, _ = l.ipams.Get(key.Namespace, name)
-	return claims.Carry(ctx, l.Term, func(refused string) []claims.Write {
+	return claims.Carry(ctx, l.Term, func(refused string) *claims.Write {
 		v.Refused = refused
 		return decide(v)
 	})

@@ -26,6 +26,19 @@ func parsed[T any](t *testing.T, text string) *T {
 	return o
 }
 
+// changes returns what a write changes, without its preconditions.
+func changes(t *testing.T, w *claims.Write) map[string]any {
+	t.Helper()
+	all := *parsed[map[string]any](t, string(w.Patch.Body))
+	metadata := all["metadata"].(map[string]any)
+	delete(metadata, "uid")
+	delete(metadata, "resourceVersion")
+	if len(metadata) == 0 {
+		delete(all, "metadata")
+	}
+	return all
+}
+
 const (
 	boundClaim = `{"metadata": {"name": "c", "uid": "u"}, "spec": {"provider": "in-cluster", "cluster": "d"},
 		"status": {"bound": true}}`
@@ -70,15 +83,11 @@ func TestConfig(t *testing.T) {
 		"an array where text is":             {`{"ipamEnabled": [true], "ipPool": ["c"]}`, reasonDisabled},
 	} {
 		t.Run(name, func(t *testing.T) {
-			all := decide(viewOf(t, tc.config))
-			if len(all) != 1 {
-				t.Fatalf("want one write, got %v", all)
-			}
-			got := ""
-			if all[0].OfStatus() {
-				got = all[0].Events[0].Reason
+			w, got := decide(viewOf(t, tc.config)), ""
+			if w.Patch.Status {
+				got = w.Events[0].Reason
 			} else {
-				text, err := json.Marshal(all[0].Changes()["spec"].(map[string]any)["config"])
+				text, err := json.Marshal(changes(t, w)["spec"].(map[string]any)["config"])
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -95,11 +104,11 @@ func TestConfig(t *testing.T) {
 func TestConfigOfAnyShape(t *testing.T) {
 	v := viewOf(t, "null")
 	v.IPAM.Status.ProviderData[0].Config.Raw = []byte(`{"kind": "InClusterIPPool", "name": "c", "dns": ["10.0.0.2", {"zone": "x"}], "more": {"list": []}}`)
-	config := string(decide(v)[0].Want.(*v1beta1.ClusterDeployment).Spec.Config.Raw)
+	config := string(decide(v).Want.(*v1beta1.ClusterDeployment).Spec.Config.Raw)
 	for text, same := range map[string]bool{config: true, strings.Replace(config, "10.0.0.2", "10.0.0.3", 1): false} {
 		v.Deployment = viewOf(t, text).Deployment
-		if all := decide(v); len(all) != 1 || all[0].OfStatus() != same {
-			t.Errorf("with the config %s: %v, want the status: %v", text, all, same)
+		if w := decide(v); w.Patch.Status != same {
+			t.Errorf("with the config %s: %v, want the status: %v", text, changes(t, w), same)
 		}
 	}
 }
@@ -133,11 +142,11 @@ func TestGateStaysClosed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := viewOf(t, "null")
 			tc.change(&v)
-			all := decide(v)
-			if len(all) != 1 || !all[0].OfStatus() {
-				t.Fatalf("want a status, got %v", all)
+			w := decide(v)
+			if !w.Patch.Status {
+				t.Fatalf("want a status, got %v", changes(t, w))
 			}
-			c := all[0].Want.(*v1beta1.ClusterDeployment).Status.Conditions[0]
+			c := w.Want.(*v1beta1.ClusterDeployment).Status.Conditions[0]
 			if c.Status != metav1.ConditionFalse || c.Reason != tc.want || !strings.Contains(c.Message, tc.says) {
 				t.Errorf("got %s %s: %s, want %s: %s", c.Status, c.Reason, c.Message, tc.want, tc.says)
 			}
@@ -149,13 +158,13 @@ func TestGateStaysClosed(t *testing.T) {
 func TestNoClaim(t *testing.T) {
 	for _, claim := range []string{`null`, `{}`, `{"ref": ""}`} {
 		d := parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d"}, "spec": {"ipamClaim": `+claim+`}}`)
-		if all := decide(view{Deployment: d}); len(all) > 0 {
-			t.Errorf("ipamClaim %s: writes %v", claim, all)
+		if w := decide(view{Deployment: d}); w != nil {
+			t.Errorf("ipamClaim %s: writes %v", claim, changes(t, w))
 		}
 	}
 	d := parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d"}, "status": {"conditions": [{"type": "IPAMReady", "status": "True"}]}}`)
-	all := decide(view{Deployment: d}) // What others have written into the status stays.
-	if text, _ := json.Marshal(all[0].Changes()); string(text) != `{"status":{"conditions":null}}` {
+	w := decide(view{Deployment: d}) // What others have written into the status stays.
+	if text, _ := json.Marshal(changes(t, w)); string(text) != `{"status":{"conditions":null}}` {
 		t.Errorf("when the claim is removed: %s", text)
 	}
 }
@@ -163,11 +172,8 @@ func TestNoClaim(t *testing.T) {
 // TestInlineClaim shows the claim that a ClusterDeployment describes, as other programs read it.
 func TestInlineClaim(t *testing.T) {
 	d := parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d", "namespace": "t", "uid": "v"}, "spec": {"ipamClaim": {"spec": {"provider": "in-cluster", "nodeNetwork": {"cidr": "10.0.0.0/24"}}}}}`)
-	all := decide(view{Deployment: d})
-	if len(all) != 2 {
-		t.Fatalf("want the claim and its name, got %v", all)
-	}
-	got, err := json.Marshal([]any{all[0].Want, all[1].Changes()})
+	claim := decide(view{Deployment: d}).Want.(*v1beta1.ClusterIPAMClaim)
+	got, err := json.Marshal([]any{claim, changes(t, decide(view{Deployment: d, Claim: claim}))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,15 +186,18 @@ func TestInlineClaim(t *testing.T) {
 
 // TestMovedAway: clusterctl deletes the inline claim before its ClusterDeployment, which does not make it again.
 func TestMovedAway(t *testing.T) {
-	term := &runner.Term{Queue: &queue{}, API: none{t: t}}
+	q := &queue{}
+	term := &runner.Term{Queue: q, API: none{t: t}}
 	l := newLogic(term)
 	d := parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d", "namespace": "t", "uid": "v"}, "spec": {"ipamClaim": {"ref": "d-ipam", "spec": {"provider": "in-cluster"}}}}`)
 	claim := parsed[v1beta1.ClusterIPAMClaim](t, `{"metadata": {"name": "d-ipam", "namespace": "t", "annotations": {"clusterctl.cluster.x-k8s.io/delete-for-move": ""}, "ownerReferences": [{"kind": "ClusterDeployment", "name": "d", "uid": "v"}]}}`)
 	term.Shows(runner.ClusterDeployments, d)
 	term.Shows(runner.ClusterIPAMClaims, claim)
-	term.Gone(runner.ClusterIPAMClaims, claim)
 	if err := l.Reconcile(t.Context(), runner.KeyOf(runner.ClusterDeployments, d)); err != nil {
 		t.Error(err)
+	}
+	if term.Gone(runner.ClusterIPAMClaims, claim); len(q.names) != 1 {
+		t.Errorf("queued: %q, want only the ClusterDeployment itself", q.names)
 	}
 }
 
@@ -225,17 +234,19 @@ func TestClaimOfSomebodyElse(t *testing.T) {
 				Claim:      parsed[v1beta1.ClusterIPAMClaim](t, tc.claim),
 			}
 			got := ""
-			for _, w := range decide(v) {
-				if w.OfStatus() {
-					got += w.Want.(*v1beta1.ClusterDeployment).Status.Conditions[0].Reason
-					continue
+			for w := decide(v); w != nil; w = decide(v) {
+				switch o := w.Want.(type) {
+				case *v1beta1.ClusterIPAMClaim:
+					text, err := json.Marshal(changes(t, w))
+					if err != nil {
+						t.Fatal(err)
+					}
+					got, v.Claim = "patch "+string(text)+" ", o
+				case *v1beta1.ClusterDeployment:
+					v.Deployment = o
 				}
-				text, err := json.Marshal(w.Changes())
-				if err != nil {
-					t.Fatal(err)
-				}
-				got += "patch " + string(text) + " "
 			}
+			got += v.Deployment.Status.Conditions[0].Reason
 			if got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}

@@ -108,21 +108,17 @@ func (c *client) write(ctx context.Context, method string, key Key, patch Patch,
 	return err
 }
 
-// decoded returns the error of an answer, or decodes the object in it. An object that cannot be decoded is no error: the request was carried
-// out. Then into has no UID.
+// decoded returns the error of an answer, or decodes the object in it.
 func decoded(answer rest.Result, into metav1.Object) error {
 	if err := answer.Error(); err != nil { // That of Raw lacks what the API server says.
 		return err
 	}
 	text, err := answer.Raw()
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(text, into); err != nil {
-		into.SetUID("")
+	if err == nil {
+		err = json.Unmarshal(text, into)
 	}
 	into.SetManagedFields(nil)
-	return nil
+	return err
 }
 
 // MergePatch returns a merge patch of an object. The UID is a precondition: the patch fails for another object of the same name. changes are

@@ -33,15 +33,9 @@ type Controller struct {
 	kubernetes  kubernetes.Interface
 	health      health
 	events      *events
-	definitions map[*Kind]cache.Store   // of the kinds that are read
-	other       *other                  // nil: no other program matters
-	running     atomic.Pointer[running] // nil while nothing works
-}
-
-// running is what works.
-type running struct {
-	logic  Logic
-	served map[*Kind]string // the version of each kind that is read
+	definitions map[*Kind]cache.Store // of the kinds that are read
+	other       *other                // nil: no other program matters
+	running     atomic.Pointer[Logic] // nil while nothing works
 }
 
 // New returns a controller. It does no I/O.
@@ -76,9 +70,6 @@ func (c *Controller) Run(ctx context.Context) {
 	defer show(c)()
 	c.events = newEvents(ctx, c.kubernetes, c.cfg.Name)
 	defer c.events.broadcaster.Shutdown()
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	wg.Go(func() { c.log(ctx) })
 	if c.watch(ctx) {
 		c.terms(ctx)
 	}
@@ -99,7 +90,7 @@ func (c *Controller) term(ctx context.Context, served map[*Kind]string) {
 	t.Queue = lines
 	logic := c.cfg.New(t)
 	if c.read(ctx, t) {
-		c.running.Store(&running{logic, served})
+		c.running.Store(&logic)
 		defer c.running.Store(nil)
 		c.health.waitFor("")
 		klog.FromContext(ctx).Info("Read everything, starting to work", "controller", c.cfg.Name, "kinds", len(served))
@@ -192,14 +183,14 @@ const reasonFails = "WriteFailed"
 
 // sync notes the result of the work on an object, and returns what the queue gets.
 func (c *Controller) sync(ctx context.Context, t *Term, key Key, err error) error {
-	p, failed, tell := c.health.did(key, err)
-	if !failed {
+	tell := c.did(ctx, key, err)
+	if !failed(err) {
 		return err
 	}
 	klog.FromContext(ctx).V(4).Info("The work on an object fails", "kind", key.Kind.Name, "object", klog.KRef(key.Namespace, key.Name), "err", err)
 	if r := t.reads[key.Kind]; tell && r != nil {
 		if object, ok, _ := r.indexer.GetByKey(cache.NewObjectName(key.Namespace, key.Name).String()); ok {
-			t.Event(object.(metav1.Object), key.Kind, false, reasonFails, p.String())
+			t.Event(object.(metav1.Object), key.Kind, false, reasonFails, problem(err))
 		}
 	}
 	return writes.RefusedLater{Err: err}
@@ -213,18 +204,13 @@ func (c *Controller) DebuggingHandler() http.Handler {
 			Time       time.Time `json:"time"`
 			// Problem is what the health check says.
 			Problem string `json:"problem,omitempty"`
-			// Served are the API versions of the kinds that the controller reads.
-			Served map[string]string `json:"served"`
-			State  any               `json:"state,omitempty"`
-		}{Controller: c.cfg.Name, Time: time.Now().UTC(), Served: map[string]string{}}
+			State   any    `json:"state,omitempty"`
+		}{Controller: c.cfg.Name, Time: time.Now().UTC()}
 		if err := c.Check(r); err != nil {
 			page.Problem = err.Error()
 		}
 		if now := c.running.Load(); now != nil {
-			for kind, version := range now.served {
-				page.Served[kind.Name] = kind.apiVersion(version)
-			}
-			page.State = now.logic.Show()
+			page.State = (*now).Show()
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("X-Content-Type-Options", "nosniff")

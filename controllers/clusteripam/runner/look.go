@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 )
@@ -49,7 +49,7 @@ func (c *Controller) look() (served map[*Kind]string, waitsFor string) {
 	served = map[*Kind]string{}
 	var missing []string
 	for _, r := range c.cfg.Reads {
-		if version := c.definitionOf(r.Kind).serves(r.Kind); version != "" {
+		if version := serves(c.definitionOf(r.Kind), r.Kind); version != "" {
 			served[r.Kind] = version
 		} else if !r.Optional {
 			missing = append(missing, fmt.Sprintf("%s (%s/%s)", r.Kind, r.Kind.Group, strings.Join(r.Kind.Versions, " or ")))
@@ -79,43 +79,24 @@ func (c *Controller) yields() string {
 	return c.other.leads()
 }
 
-// definition is what is read of a CustomResourceDefinition. The zero value serves nothing.
-type definition struct {
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
-		Versions []struct {
-			Name   string `json:"name"`
-			Served bool   `json:"served"`
-		} `json:"versions"`
-	} `json:"spec"`
-	Status struct {
-		Conditions []metav1.Condition `json:"conditions"`
-	} `json:"status"`
-}
-
-// serves returns the version in which a kind is read; empty if it is not served.
-func (d *definition) serves(kind *Kind) string {
-	established := meta.IsStatusConditionTrue(d.Status.Conditions, "Established")
+// serves returns the version in which a kind is read; empty if it is not served. d is its CustomResourceDefinition, or the zero value.
+func serves(d *apiextensionsv1.CustomResourceDefinition, kind *Kind) string {
 	for _, version := range kind.Versions {
-		served := kind.Group == "" // Every API server has it.
-		for _, v := range d.Spec.Versions {
-			served = served || v.Name == version && v.Served && established
-		}
-		if served {
-			return version
+		if kind.Group == "" || apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) && apihelpers.HasServedCRDVersion(d, version) {
+			return version // Every API server has the core group.
 		}
 	}
 	return ""
 }
 
 // definitionOf returns what the watch has shown last.
-func (c *Controller) definitionOf(kind *Kind) *definition {
+func (c *Controller) definitionOf(kind *Kind) *apiextensionsv1.CustomResourceDefinition {
 	if store, ok := c.definitions[kind]; ok {
 		if d, ok, _ := store.GetByKey(kind.crd()); ok {
-			return d.(*definition)
+			return d.(*apiextensionsv1.CustomResourceDefinition)
 		}
 	}
-	return &definition{}
+	return &apiextensionsv1.CustomResourceDefinition{}
 }
 
 // definitions is read, besides Config.Reads.
@@ -128,7 +109,7 @@ func (c *Controller) watch(ctx context.Context) bool {
 	var synced []cache.InformerSynced
 	for _, r := range c.cfg.Reads {
 		if r.Kind.Group != "" {
-			informer := c.informer(definitions, "v1", "", "metadata.name="+r.Kind.crd(), into(func(*definition, error) {}))
+			informer := c.informer(definitions, "v1", "", "metadata.name="+r.Kind.crd(), into[apiextensionsv1.CustomResourceDefinition])
 			c.definitions[r.Kind] = informer.GetStore()
 			synced = append(synced, informer.HasSynced)
 			go informer.RunWithContext(ctx) // A reflector may sleep for a minute before it ends.

@@ -86,20 +86,14 @@ func (c *Controller) collect(ch chan<- metrics.Metric) {
 		ch <- metrics.NewLazyConstMetric(d, metrics.GaugeValue, value, append([]string{c.cfg.Name}, labels...)...)
 	}
 	gauge(readyDesc, number(c.Check(nil) == nil))
-	failing := map[*Kind]int{}
-	for cause, of := range c.health.failing() {
-		if !cause.reads {
-			failing[cause.kind] += of.n
-		}
-	}
 	for kind := range c.cfg.Workers {
-		gauge(failDesc, float64(failing[kind]), kind.Name)
+		gauge(failDesc, float64(c.health.count(kind)), kind.Name)
 	}
 	now := c.running.Load()
 	if now == nil {
 		return // A state that is not filled, or not updated any more, says nothing.
 	}
-	f := now.logic.Figures()
+	f := (*now).Figures()
 	gauge(boundDesc, float64(f.Bound))
 	gauge(clashDesc, float64(f.Conflicts))
 	for reason, n := range f.Waiting {

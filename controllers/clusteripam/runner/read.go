@@ -79,9 +79,7 @@ func Read[T any, P Pointer[T]](t *Term, kind *Kind, changed func(before, now P))
 	}
 	if t.informer != nil {
 		if _, served := t.Served(kind); served {
-			r.informer = t.informer(kind, into(func(object P, err error) {
-				t.Event(object, kind, false, "Unreadable", "The controller cannot read this object: "+err.Error()+". Correct or delete it")
-			}))
+			r.informer = t.informer(kind, into[T, P])
 			r.indexer = r.informer.GetIndexer()
 		}
 	}
@@ -166,26 +164,24 @@ func (t *Term) Gone(kind *Kind, object metav1.Object) {
 	}
 }
 
-// into returns what converts the objects of an informer. All API versions of a kind have the fields that are read. Of an object that cannot be
-// converted, only the metadata remains: it stops nothing, and nothing is decided from it.
+// into converts an object of an informer. All API versions of a kind have the fields that are read. One object that cannot be converted does not stop the
+// others: only its metadata remains.
 func into[T any, P interface {
 	*T
 	metav1.Object
-}](unreadable func(P, error)) cache.TransformFunc {
-	return func(from any) (any, error) {
-		raw, ok := from.(*unstructured.Unstructured)
-		if !ok {
-			return from, nil // It has been converted.
-		}
-		object := P(new(T))
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw.Object, object); err != nil {
-			object = P(new(T)) // Some fields may be set.
-			_ = runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"metadata": raw.Object["metadata"]}, object)
-			unreadable(object, err)
-		}
-		object.SetManagedFields(nil)
-		return object, nil
+}](from any) (any, error) {
+	raw, ok := from.(*unstructured.Unstructured)
+	if !ok {
+		return from, nil // It has been converted.
 	}
+	object := P(new(T))
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw.Object, object); err != nil {
+		klog.ErrorS(err, "An object cannot be read, so nothing is decided from it", "kind", raw.GetKind(), "object", klog.KObj(raw))
+		object = P(new(T)) // Some fields may be set.
+		_ = runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"metadata": raw.Object["metadata"]}, object)
+	}
+	object.SetManagedFields(nil)
+	return object, nil
 }
 
 // informer returns an informer of the objects that options select. Its first list is a consistent read, whereas that of client-go may come from a
@@ -198,14 +194,14 @@ func (c *Controller) informer(kind *Kind, version, namespace, fieldSelector stri
 				opts.ResourceVersion = ""
 			}
 			list, err := client.List(ctx, opts)
-			c.health.did(key, err)
+			c.did(ctx, key, err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 			opts.FieldSelector = fieldSelector
 			w, err := client.Watch(ctx, opts)
 			if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) { // The informer then lists.
-				c.health.did(key, err)
+				c.did(ctx, key, err)
 			}
 			return w, err
 		},

@@ -62,11 +62,6 @@ type Reads struct {
 // CustomResourceDefinitions of the kinds that it reads.
 type Yield func(labels map[*Kind]map[string]string) (why string)
 
-// Other is the leader Lease of another program that does the same work.
-type Other struct {
-	Program, Namespace, Name string
-}
-
 // Logic decides what a controller does, for one term.
 type Logic interface {
 	// Reconcile works on one object. It is level driven: it would do the same after a restart. It is called concurrently for different keys, never
