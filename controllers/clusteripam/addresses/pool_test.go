@@ -52,12 +52,12 @@ func TestPool(t *testing.T) {
 		"a prefix that is too long":             {Spec: Spec{Addresses: list("10.0.0.0/24"), Prefix: 33}, refused: "from 0 to 32"},
 		"a negative prefix":                     {Spec: Spec{Addresses: list("10.0.0.0/24"), Prefix: -5}, refused: "spec.prefix is -5"},
 		"a reversed range":                      {Spec: Spec{Addresses: list("10.0.0.9-10.0.0.2"), Prefix: 24}, refused: "ends before it starts"},
-		"blanks":                                {Spec: Spec{Addresses: list("10.0.0.1 - 10.0.0.2"), Prefix: 24}, refused: "without blanks"},
-		"a range of two families":               {Spec: Spec{Addresses: list("10.0.0.1-fd00::1"), Prefix: 24}, refused: "is not a range"},
-		"half a range":                          {Spec: Spec{Addresses: list("10.0.0.1-"), Prefix: 24}, refused: "is not a range"},
-		"a CIDR with too many bits":             {Spec: Spec{Addresses: list("192.168.1.0/33"), Prefix: 24}, refused: "is not a CIDR"},
+		"blanks":                                {Spec: Spec{Addresses: list("10.0.0.1 - 10.0.0.2"), Prefix: 24}, refused: "is not an address, a range"},
+		"a range of two families":               {Spec: Spec{Addresses: list("10.0.0.1-fd00::1"), Prefix: 24}, refused: "is not an address, a range"},
+		"half a range":                          {Spec: Spec{Addresses: list("10.0.0.1-"), Prefix: 24}, refused: "is not an address, a range"},
+		"a CIDR with too many bits":             {Spec: Spec{Addresses: list("192.168.1.0/33"), Prefix: 24}, refused: "or a CIDR"},
 		"a word":                                {Spec: Spec{Addresses: list("nope"), Prefix: 24}, refused: "is not an address"},
-		"an empty entry":                        {Spec: Spec{Addresses: list(""), Prefix: 24}, refused: "empty"},
+		"an empty entry":                        {Spec: Spec{Addresses: list(""), Prefix: 24}, refused: "is not an address"},
 		"no entry":                              {Spec: Spec{Prefix: 24}, refused: "spec.addresses is empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestPool(t *testing.T) {
 				}
 				return
 			}
-			var u Usage
+			var u Usage[struct{}]
 			u.SetPool(p)
 			first := ""
 			if a, ok := u.Next(); ok {
@@ -121,7 +121,7 @@ func TestPrefixPool(t *testing.T) {
 				}
 				return
 			}
-			var u Usage
+			var u Usage[struct{}]
 			u.SetPool(p)
 			first := ""
 			if b, ok := u.Next(); ok {

@@ -174,7 +174,7 @@ func (d dice) spec() (s Spec) {
 
 // history makes random pools and uses, and compares every answer with that of the slow implementation.
 func history(t *testing.T, d dice, steps int) {
-	var u Usage
+	var u Usage[struct{}]
 	want := slow{used: map[netip.Prefix]int{}}
 	var told []string
 	for range steps {
@@ -199,20 +199,18 @@ func history(t *testing.T, d dice, steps int) {
 			told = append(told, fmt.Sprintf("%+v", spec))
 		case d(3) == 0:
 			b := d.block(d(2))
-			last := u.Free(b)
+			u.Remove(b)
 			if want.used[b]--; want.used[b] <= 0 {
 				delete(want.used, b)
 			}
-			told = append(told, fmt.Sprintf("free %v: %t", b, last))
+			told = append(told, fmt.Sprint("free ", b))
 		default:
 			b, ok := u.Next()
 			if !ok || d(4) == 0 {
 				b = d.block(d(2))
 			}
 			want.used[b]++
-			if first := u.Use(b); first != (want.used[b] == 1) {
-				t.Fatalf("%v is in use for the first time: %t\n%s", b, first, strings.Join(told, "\n"))
-			}
+			u.Insert(b)
 			told = append(told, fmt.Sprint("use ", b))
 		}
 		if got, want := u.Counts(), want.counts(); got != want {
@@ -231,14 +229,14 @@ func TestNothingOutsideOfThePool(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var u Usage
+	var u Usage[struct{}]
 	u.SetPool(p)
 	first, _ := u.Next()
-	u.Use(first)
+	u.Insert(first)
 	if n := u.Counts().Free; n != math.MaxInt {
 		t.Errorf("%d are free", n)
 	}
-	u.Use(block(first.Addr(), 1))
+	u.Insert(block(first.Addr(), 1))
 	if b, ok := u.Next(); ok {
 		t.Errorf("the next one is %v", b)
 	}
@@ -276,7 +274,7 @@ func FuzzCompile(f *testing.F) {
 		if err != nil {
 			return
 		}
-		var u Usage
+		var u Usage[struct{}]
 		u.SetPool(p)
 		a, ok := u.Next()
 		if ok != (u.Counts().Total > 0) || ok && !p.Contains(a) {
@@ -299,7 +297,7 @@ func TestExtremes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var u Usage
+			var u Usage[struct{}]
 			for range 3 {
 				u.SetPool(p)
 				for range 20_000 {
@@ -307,7 +305,7 @@ func TestExtremes(t *testing.T) {
 					if !ok {
 						break
 					}
-					u.Use(a)
+					u.Insert(a)
 				}
 			}
 			if took := cpu(t) - before; took > 5*time.Second {
@@ -337,18 +335,18 @@ func BenchmarkNext(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			var u Usage
+			var u Usage[struct{}]
 			u.SetPool(p)
 			used := make([]netip.Prefix, 60_000)
 			for i := range used {
 				used[i], _ = u.Next()
-				u.Use(used[i])
+				u.Insert(used[i])
 			}
 			d := rand.New(rand.NewPCG(1, 1))
 			for b.Loop() {
-				u.Free(used[d.IntN(len(used))])
+				u.Remove(used[d.IntN(len(used))])
 				a, _ := u.Next()
-				u.Use(a)
+				u.Insert(a)
 			}
 		})
 	}

@@ -19,7 +19,7 @@ import (
 var poolP = runner.Key{Kind: runner.InClusterIPPools, Namespace: "n", Name: "p"}
 
 func poolWith(addresses ...string) *object {
-	return ofAddresses(v1alpha2.KindInClusterIPPool, &metav1.ObjectMeta{Namespace: "n", Name: "p", UID: "p", Finalizers: []string{v1beta2.FinalizerProtectPool}},
+	return ofAddresses(v1alpha2.KindInClusterIPPool, metav1.ObjectMeta{Namespace: "n", Name: "p", UID: "p", Finalizers: []string{v1beta2.FinalizerProtectPool}},
 		&v1alpha2.InClusterIPPoolSpec{Addresses: addresses, Prefix: 8}, v1alpha2.InClusterIPPoolStatus{})
 }
 
