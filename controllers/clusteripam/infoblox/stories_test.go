@@ -287,7 +287,7 @@ func TestManyHeld(t *testing.T) {
 				most := 1
 				if ignores {
 					w.wantReady("x", v1beta2.ReasonAllocationFailed, "or another claim or IPAddress has it, too")
-					most = maxSteps
+					most = 3 * maxSteps
 				} else {
 					w.wantReady("x", "Ready", "10.0.1.27")
 				}
