@@ -88,9 +88,10 @@ func CompilePrefixes(spec PrefixSpec) (*Pool, error) {
 	}
 	all := make([]span, 0, len(spec.Prefixes))
 	for _, entry := range spec.Prefixes {
-		p, err := prefixOf(entry, length)
-		if err != nil {
-			return nil, err
+		p, err := netip.ParsePrefix(entry)
+		if err != nil || !p.Addr().Is6() || p.Addr().Is4In6() || p != p.Masked() || p.Bits() > length {
+			return nil, fmt.Errorf("spec.prefixes: %q is not an IPv6 CIDR without host bits, such as fd00::/48, that is as large as the prefix of a claim, which has the length %d",
+				entry, length)
 		}
 		all = append(all, spanOf(p))
 	}
@@ -102,21 +103,6 @@ func CompilePrefixes(spec PrefixSpec) (*Pool, error) {
 		never[i] = span{block(s.first, length).Addr(), spanOf(block(s.last, length)).last}
 	}
 	return newPool(without(merged(all), merged(never)), length, netip.Prefix{}), nil
-}
-
-// prefixOf parses an entry of spec.prefixes. Claims get prefixes of this length.
-func prefixOf(entry string, length int) (netip.Prefix, error) {
-	p, err := netip.ParsePrefix(entry)
-	switch {
-	case err != nil || !p.Addr().Is6() || p.Addr().Is4In6():
-		return p, fmt.Errorf("spec.prefixes: %q is not an IPv6 CIDR. Write one, such as fd00::/48", entry)
-	case p != p.Masked():
-		return p, fmt.Errorf("spec.prefixes: %q has host bits. Write %v", entry, p.Masked())
-	case p.Bits() > length:
-		return p, fmt.Errorf("spec.prefixes: %q is smaller than the prefix of a claim, which has the length %d. Write a larger one, or correct spec.allocationPrefixLength",
-			entry, length)
-	}
-	return p, nil
 }
 
 // block returns the block of this length that contains a.
@@ -219,18 +205,6 @@ func (p *Pool) Shared(o *Pool) (_ netip.Addr, ok bool) {
 		}
 	}
 	return netip.Addr{}, false
-}
-
-// WithoutAddresses explains why no address of p can be allocated even if none is in use, as the end of a sentence about it. It is empty if there is one.
-func (p *Pool) WithoutAddresses() string {
-	switch {
-	case len(p.spans) > 0:
-		return ""
-	case !p.subnet.IsValid():
-		return " is valid, but no prefix can be allocated: every prefix of spec.prefixes has an address of spec.excludedPrefixes. Add prefixes."
-	}
-	return fmt.Sprintf(" is valid, but no address can be allocated: every address of spec.addresses is the gateway, is excluded, or is reserved in the subnet %v. "+
-		"Add addresses, or set spec.allocateReservedIPAddresses.", p.subnet)
 }
 
 // around returns b, or the block of the pool's length in which it is.

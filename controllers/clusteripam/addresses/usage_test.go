@@ -7,9 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 )
 
 // slow is a pool and its usage as a list of blocks that are looked at one by one.
@@ -248,106 +246,5 @@ func TestRandomHistories(t *testing.T) {
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
 		}
-	}
-}
-
-func FuzzHistory(f *testing.F) {
-	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9})
-	f.Fuzz(func(t *testing.T, data []byte) {
-		history(t, func(n int) int {
-			if len(data) == 0 {
-				return 0
-			}
-			b := int(data[0])
-			data = data[1:]
-			return b % n
-		}, len(data))
-	})
-}
-
-// FuzzCompile: any text compiles or is refused, and what the lowest free address is belongs to the pool.
-func FuzzCompile(f *testing.F) {
-	f.Add("10.0.0.0/24", "10.0.0.1-10.0.0.9", "10.0.0.1", 24)
-	f.Add("fd00::/64", "fd00::", "", 64)
-	f.Fuzz(func(t *testing.T, address, excluded, gateway string, prefix int) {
-		p, err := Compile(Spec{Addresses: []string{address}, Excluded: []string{excluded}, Gateway: gateway, Prefix: prefix})
-		if err != nil {
-			return
-		}
-		var u Usage[struct{}]
-		u.SetPool(p)
-		a, ok := u.Next()
-		if ok != (u.Counts().Total > 0) || ok && !p.Contains(a) {
-			t.Errorf("%+v, and the first is %v", u.Counts(), a)
-		}
-	})
-}
-
-// TestExtremes: what one object can hold does not keep the controller busy. CPU time is limited, because a clock also measures what else
-// the machine does. The limit is ten times what it takes.
-func TestExtremes(t *testing.T) {
-	for name, spec := range map[string]Spec{
-		"30,000 IPv4 ranges":    manyEntries(30_000, "IPv4"),
-		"30,000 IPv6 addresses": manyEntries(30_000, "IPv6"),
-		"everything":            {Addresses: list("::/0")},
-	} {
-		t.Run(name, func(t *testing.T) {
-			before := cpu(t)
-			p, err := Compile(spec)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var u Usage[struct{}]
-			for range 3 {
-				u.SetPool(p)
-				for range 20_000 {
-					a, ok := u.Next()
-					if !ok {
-						break
-					}
-					u.Insert(a)
-				}
-			}
-			if took := cpu(t) - before; took > 5*time.Second {
-				t.Errorf("it took %v", took)
-			}
-		})
-	}
-}
-
-func cpu(t *testing.T) time.Duration {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(usage.Utime.Nano())
-}
-
-// BenchmarkNext allocates and frees one address of a pool in which 60,000 addresses are in use.
-func BenchmarkNext(b *testing.B) {
-	for name, spec := range map[string]Spec{
-		"a subnet":      {Addresses: list("10.0.0.0/8"), Prefix: 8},
-		"IPv6":          {Addresses: list("fd00::/64"), Prefix: 64},
-		"30,000 ranges": manyEntries(30_000, "IPv4"),
-	} {
-		b.Run(name, func(b *testing.B) {
-			p, err := Compile(spec)
-			if err != nil {
-				b.Fatal(err)
-			}
-			var u Usage[struct{}]
-			u.SetPool(p)
-			used := make([]netip.Prefix, 60_000)
-			for i := range used {
-				used[i], _ = u.Next()
-				u.Insert(used[i])
-			}
-			d := rand.New(rand.NewPCG(1, 1))
-			for b.Loop() {
-				u.Remove(used[d.IntN(len(used))])
-				a, _ := u.Next()
-				u.Insert(a)
-			}
-		})
 	}
 }

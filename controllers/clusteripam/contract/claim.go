@@ -2,7 +2,6 @@ package contract
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -35,20 +34,14 @@ func (c *Contract) Reconcile(ctx context.Context, name types.NamespacedName) err
 		return c.wait(ctx, claim, movedAway(claim, pool))
 	case claim.DeletionTimestamp != nil:
 		return c.release(ctx, claim)
-	case c.withoutCluster(claim):
-		return c.waitForCluster(ctx, claim, address)
+	case c.withoutCluster(claim) && address == nil && claim.Status.AddressRef.Name == "":
+		return c.wait(ctx, claim, Waits{Reason: v1beta2.ReasonAllocationFailed,
+			Message: fmt.Sprintf("Cluster %s/%s does not exist. Create it, or correct spec.clusterName.", claim.Namespace, clusterOf(claim))})
+	case c.withoutCluster(claim): // Perhaps it is paused.
+		return nil
 	default:
 		return c.serve(ctx, claim, pool)
 	}
-}
-
-// waitForCluster tells a claim without an address that its Cluster does not exist. One with an address is left alone: perhaps that Cluster is paused.
-func (c *Contract) waitForCluster(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) error {
-	if address != nil || claim.Status.AddressRef.Name != "" {
-		return nil
-	}
-	return c.wait(ctx, claim, Waits{Reason: v1beta2.ReasonAllocationFailed,
-		Message: fmt.Sprintf("Cluster %s/%s does not exist. Create it, or correct spec.clusterName.", claim.Namespace, clusterOf(claim))})
 }
 
 // serve brings a claim to its address.
@@ -61,7 +54,8 @@ func (c *Contract) serve(ctx context.Context, claim *v1beta2.IPAddressClaim, poo
 	case address == nil:
 		return c.allocate(ctx, claim, pool)
 	case !Owns(claim, address):
-		return c.wait(ctx, claim, Waits{Reason: v1beta2.ReasonAllocationFailed, Message: obstructed(claim, address)})
+		return c.wait(ctx, claim, Waits{Reason: v1beta2.ReasonAllocationFailed, Message: fmt.Sprintf("The IPAddress of the same name has an address of %s %s for the claim %s. "+
+			"Delete the IPAddress if no machine uses it. Otherwise give this claim another name.", address.Spec.PoolRef.Kind, address.Spec.PoolRef.Name, address.Spec.ClaimRef.Name)})
 	case GoingAway(address):
 		return c.wait(ctx, claim, movedAway(address))
 	}
@@ -185,7 +179,7 @@ func (c *Contract) create(ctx context.Context, claim *v1beta2.IPAddressClaim, po
 	case apierrors.IsAlreadyExists(err):
 		return writes.Later(time.Second)
 	case !writes.NotSent(err):
-		if told := c.wait(ctx, claim, Waits{Reason: v1beta2.ReasonAllocationFailed, Message: "The API server refused the IPAddress: " + why(err)}); told != nil {
+		if told := c.wait(ctx, claim, Waits{Reason: v1beta2.ReasonAllocationFailed, Message: "The API server refused the IPAddress: " + err.Error()}); told != nil {
 			return told
 		}
 	}
@@ -266,22 +260,7 @@ func (c *Contract) adopt(ctx context.Context, claim *v1beta2.IPAddressClaim, poo
 	return Refused(c.Term.Change(ctx, runner.IPAddresses, address, want, nil), "adopt the IPAddress")
 }
 
-// obstructed says what the IPAddress is that has the name of a claim and is not the claim's, and what to do.
-func obstructed(claim *v1beta2.IPAddressClaim, by *v1beta2.IPAddress) string {
-	return fmt.Sprintf("The IPAddress of the same name has an address of %s %s for the claim %s, and this claim asks for one of %s %s. "+
-		"Delete the IPAddress if no machine uses it. Otherwise give this claim another name.",
-		by.Spec.PoolRef.Kind, by.Spec.PoolRef.Name, by.Spec.ClaimRef.Name, claim.Spec.PoolRef.Kind, claim.Spec.PoolRef.Name)
-}
-
 // has reports whether an object has a finalizer.
 func has(object metav1.Object, finalizer string) bool {
 	return slices.Contains(object.GetFinalizers(), finalizer)
-}
-
-// why returns what the API server says about a request that it refused.
-func why(err error) string {
-	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
-		return status.Status().Message
-	}
-	return err.Error()
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/apis/k0rdent/v1beta1"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
 	"github.com/multicidr/controller-manager/controllers/text"
 )
@@ -21,6 +22,14 @@ func Protect(pool metav1.Object, used bool) {
 		finalizers = append(finalizers, v1beta2.FinalizerProtectPool)
 	}
 	pool.SetFinalizers(finalizers)
+}
+
+// Correct says where users correct a pool: what they write into the pool of a ClusterIPAMClaim is taken back.
+func Correct(pool metav1.Object, here, inClaim string) string {
+	if claim := v1beta1.ClaimOf(pool); claim != "" {
+		return inClaim + " of the ClusterIPAMClaim " + claim
+	}
+	return here
 }
 
 // WithoutClaim names those IPAddresses that have no claim although they are protected like those of claims, as the end of a text; empty if there are none. They

@@ -26,8 +26,8 @@ type allocator struct {
 	pools map[runner.Key]*pool
 	// wants reports whether nothing about a claim itself forbids to give it a block.
 	wants func(*claim) bool
-	// changed are the claims and pools to look at again.
-	changed map[runner.Key]bool
+	// touch is called with the claims and pools to look at again.
+	touch func(runner.Key)
 }
 
 // pool is a pool object, if it exists, and everything that refers to it.
@@ -55,17 +55,12 @@ type claim struct {
 	object *v1beta2.IPAddressClaim
 	pool   *pool
 	block  netip.Prefix // that it holds; not valid if it has none
-	passed bool         // it has an IPAddress, or one may have been created
 }
 
 // address is an IPAddress.
 type address struct {
 	object *v1beta2.IPAddress
 	block  netip.Prefix // not valid if it cannot be read
-}
-
-func newAllocator(wants func(*claim) bool) *allocator {
-	return &allocator{pools: map[runner.Key]*pool{}, wants: wants, changed: map[runner.Key]bool{}}
 }
 
 // poolOf returns the key of the pool that a claim or an IPAddress of a namespace names. ok is false if it is a pool of another provider.
@@ -79,8 +74,6 @@ func poolOf(ref v1beta2.IPPoolReference, namespace string) (_ runner.Key, ok boo
 	}
 	return runner.Key{Kind: k.kind, Namespace: namespace, Name: ref.Name}, true
 }
-
-func (a *allocator) touch(k runner.Key) { a.changed[k] = true }
 
 func (a *allocator) touchClaim(c *claim) { a.touch(runner.KeyOf(runner.IPAddressClaims, c.object)) }
 
@@ -226,16 +219,13 @@ func (a *allocator) setClaim(o *v1beta2.IPAddressClaim) {
 		p.claims[o.UID] = c
 	}
 	a.touch(p.key) // Its grace period may begin, or there may be an IPAddress of its name.
-	before, said := blockSaid(c.object), blockSaid(o)
 	c.object = o
 	a.move(p, o)
 	switch own := p.addresses[contract.NameOf(o)]; {
 	case own != nil && own.block.IsValid() && contract.Owns(o, own.object):
-		c.passed = true
 		a.hold(c, own.block)
-	case c.passed: // It keeps what its IPAddress may say.
-	case said != before:
-		a.hold(c, said)
+	case !c.block.IsValid():
+		a.hold(c, blockSaid(o))
 	}
 	a.wait(c)
 }
@@ -364,7 +354,7 @@ func (a *allocator) wake(p *pool, block netip.Prefix) {
 // want returns what a claim holds. A claim that holds nothing is given the next block, unless others wait for longer. by says who else has an address of
 // the block; empty if it is the claim's alone.
 func (a *allocator) want(c *claim) (block netip.Prefix, by string) {
-	if !c.passed && !blockSaid(c.object).IsValid() && c.first() != "" { // Nobody knows of it yet, and so it gets another one.
+	if !blockSaid(c.object).IsValid() && c.first() != "" { // Nobody knows of it yet, or somebody has decided so.
 		a.hold(c, netip.Prefix{})
 	}
 	a.wait(c)

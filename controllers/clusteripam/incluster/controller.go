@@ -60,7 +60,8 @@ type logic struct {
 
 func newLogic(t *runner.Term, namespace, watchFilter string) *logic {
 	l := &logic{term: t, namespaced: namespace != ""}
-	l.allocator = newAllocator(func(c *claim) bool { return l.Wants(c.object, c.pool.object) })
+	l.allocator = &allocator{pools: map[runner.Key]*pool{}, touch: t.Queue.Add,
+		wants: func(c *claim) bool { return l.Wants(c.object, c.pool.object) }}
 	readPools(l, runner.InClusterIPPools, func(o *v1alpha2.InClusterIPPool) *object {
 		return ofAddresses(v1alpha2.KindInClusterIPPool, o.ObjectMeta, &o.Spec, o.Status)
 	})
@@ -121,15 +122,11 @@ func readPools[T any, P runner.Pointer[T]](l *logic, kind *runner.Kind, view fun
 	})
 }
 
-// change changes the allocator, and queues what has to be looked at again.
+// change looks at the allocator, or changes it.
 func (l *logic) change(how func(*allocator)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	how(l.allocator)
-	for key := range l.allocator.changed {
-		l.term.Queue.Add(key)
-	}
-	clear(l.allocator.changed)
 }
 
 // Reconcile implements runner.Logic.
@@ -175,7 +172,6 @@ func (l *logic) Allocate(_ context.Context, claim *v1beta2.IPAddressClaim, pool 
 			err = writes.Pending{}
 			return
 		}
-		c.passed = true
 		given.Address, given.Prefix, given.Gateway = block.Addr(), o.spec.addresses.Prefix, o.spec.gateway
 		if o.kind.prefixes {
 			given.Prefix = block.Bits()

@@ -13,7 +13,6 @@ import (
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
-	"github.com/multicidr/controller-manager/apis/k0rdent/v1beta1"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/contract"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
 	"github.com/multicidr/controller-manager/controllers/text"
@@ -51,13 +50,14 @@ func (p *pool) state() (reason, text string, gives bool) {
 		return reasonMoved, " gives no addresses: clusterctl has moved IPAddressClaims or IPAddresses of it to another cluster, where their addresses stay in use. " +
 			"If nothing was moved, remove the annotation " + AnnotationPoolMoved + " of the pool.", false
 	case o.compiled.Total() == 0:
-		return reasonNoAddresses, o.compiled.WithoutAddresses(), true
+		return reasonNoAddresses, fmt.Sprintf(" is valid, but has no %s that can be allocated: all are excluded, the gateway, or reserved in their subnet. Add %s to %s.",
+			o.kind.things(), o.kind.things(), contract.Correct(o, "the pool", "spec.nodeNetwork")), true
 	case !free:
 		text = fmt.Sprintf(" is full: all %d %s are in use.", o.compiled.Total(), o.kind.things())
 		if !p.nextFree.IsZero() {
 			text += fmt.Sprintf(" The next one is free at %s (spec.addressReuseGracePeriodSeconds).", p.nextFree.UTC().Format(time.RFC3339))
 		}
-		return v1beta2.ReasonPoolExhausted, text + fmt.Sprintf(" Add %s to %s, or delete IPAddressClaims.", o.kind.things(), o.source()), true
+		return v1beta2.ReasonPoolExhausted, text + fmt.Sprintf(" Add %s to %s, or delete IPAddressClaims.", o.kind.things(), contract.Correct(o, "the pool", "spec.nodeNetwork")), true
 	}
 	return reasonAvailable, "", true
 }
@@ -92,14 +92,6 @@ func (k kindOf) things() string {
 		return "prefixes"
 	}
 	return "addresses"
-}
-
-// source returns where users add addresses. What they write into the pool of a ClusterIPAMClaim is taken back.
-func (o *object) source() string {
-	if claim := v1beta1.ClaimOf(o); claim != "" {
-		return "spec.nodeNetwork of the ClusterIPAMClaim " + claim
-	}
-	return "the pool"
 }
 
 // reportEvery is how often the status of a pool is made and written at most: it looks at all its IPAddresses.

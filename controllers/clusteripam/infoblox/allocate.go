@@ -101,12 +101,8 @@ func (l *logic) obtain(ctx context.Context, from source, claim *v1beta2.IPAddres
 			return s, err
 		}
 		s = o.next(from.record(at.name), from.subnets, found, n)
-		switch {
-		case s.verb != create && s.verb != update:
+		if s.verb != create && s.verb != update {
 			return s, nil
-		case s.verb == create && !isIn(from.dnsZone, at.name):
-			return s, waits(v1beta2.ReasonAllocationFailed, 0, "The host name %s was chosen before the pool had the zone %s, and is not in it. "+
-				"Remove the annotation %s of the claim, which then gets another name. Or let the pool have no zone.", at.name, from.dnsZone, AnnotationPlace)
 		}
 		if err := l.write(ctx, from, at, s, o.fresh, n); err != nil {
 			return s, err

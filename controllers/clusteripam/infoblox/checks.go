@@ -196,7 +196,7 @@ func (l *logic) syncPool(ctx context.Context, name types.NamespacedName) error {
 		return l.contract.Report(ctx, runner.InfobloxIPPools, pool, want, &want.Status.Conditions)
 	}
 	if v.message == "" {
-		if v = from.check(ctx, correct(pool, "correct the spec", "correct spec.nodeNetwork")); v.Ready {
+		if v = from.check(ctx, contract.Correct(pool, "correct the spec", "correct spec.nodeNetwork")); v.Ready {
 			v.Reason, v.message = v1alpha1.ReasonReady, "All networks exist in Infoblox."
 		}
 	}
@@ -220,7 +220,7 @@ func (l *logic) sourceOf(p *v1alpha1.InfobloxIPPool) (from source, v verdict, kn
 		return from, notReady(reasonInvalid, "%s", problem), true
 	case !exists:
 		return from, notReady(v1alpha1.ReasonAuthenticationFailed, "The InfobloxInstance %s does not exist. Create it, or %s.", name,
-			correct(p, "correct spec.instance.name", "name another one in the annotation "+v1beta1.AnnotationInfobloxInstance)), true
+			contract.Correct(p, "correct spec.instance.name", "name another one in the annotation "+v1beta1.AnnotationInfobloxInstance)), true
 	case s == nil:
 		return from, v, false
 	case !s.Ready: // What its condition says is for administrators: it can name a Secret.
@@ -244,14 +244,6 @@ func (l *logic) placeOf(pool *v1alpha1.InfobloxIPPool) place {
 		view = cmp.Or(view, i.Spec.DefaultNetworkView)
 	}
 	return place{pool.Spec.InstanceRef.Name, cmp.Or(view, "default")}
-}
-
-// correct says where a pool is corrected. What users write into the pool of a ClusterIPAMClaim is taken back.
-func correct(p *v1alpha1.InfobloxIPPool, here, inClaim string) string {
-	if claim := v1beta1.ClaimOf(p); claim != "" {
-		return inClaim + " of the ClusterIPAMClaim " + claim
-	}
-	return here
 }
 
 // subnetsOf returns the subnets of a pool, or what is wrong with them. Our CustomResourceDefinition refuses that, others may not.

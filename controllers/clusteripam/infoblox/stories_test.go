@@ -400,21 +400,6 @@ func TestFence(t *testing.T) {
 	})
 }
 
-// A name was chosen before the pool had a zone. The claim says which annotation to remove, and gets a name in the zone.
-func TestZoneLater(t *testing.T) {
-	tell(t, nil, func(w *world) {
-		w.createClaim("x", "v4", map[string]string{AnnotationPlace: "i/default", AnnotationName: "x"})
-		time.Sleep(time.Minute)
-		w.wantReady("x", v1beta2.ReasonAllocationFailed, "The host name x was chosen before the pool had the zone example.com, and is not in it. Remove the annotation "+AnnotationPlace)
-		if _, err := w.servers[0].Edit(runner.IPAddressClaims, in("x"), false, map[string]any{"metadata": map[string]any{"annotations": map[string]any{AnnotationPlace: nil}}}); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(10 * time.Second)
-		w.wantReady("x", "Ready", "10.0.1.2")
-		w.wantRecords(fmt.Sprintf("x.example.com 10.0.1.2: Kubernetes IPAddressClaim %s (a/x)", w.claim("x").UID))
-	})
-}
-
 // Claims of the version before are read as they are, also one that was moved: its token is the UID that its IPAddress notes.
 func TestVersionBefore(t *testing.T) {
 	const moved = "eeeeeeee-0000-4000-8000-000000000000"
