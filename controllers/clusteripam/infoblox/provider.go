@@ -176,18 +176,25 @@ func (l *logic) Says(address *v1beta2.IPAddress) map[string]string {
 	return annotations
 }
 
-// clientOf returns the client of the Infoblox that has a host record. problem says why there is none, and what to do.
-func (l *logic) clientOf(at recordName) (_ *wapi.Client, problem string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := l.servers[at.instance]
-	switch _, exists := l.instances.Get("", at.instance); {
-	case !exists:
-		return nil, fmt.Sprintf("The host record %s is in the InfobloxInstance %s, which does not exist. Create it again.", at.name, at.instance)
-	case s == nil || !s.Ready: // Any other Infoblox would answer that it has no such record.
-		return nil, fmt.Sprintf("The host record %s is in the InfobloxInstance %s, which is not ready. See its condition Ready.", at.name, at.instance)
+// visit returns the records that Infoblox has under the name of a claim's host record, and keeps others from them until done is called.
+func (l *logic) visit(ctx context.Context, at recordName, reason string) (c *wapi.Client, found []wapi.Record, done func(), err error) {
+	if done, err = l.work(at); err != nil {
+		return nil, nil, nil, err
 	}
-	return s.client, ""
+	l.mu.Lock()
+	s := l.servers[at.instance]
+	l.mu.Unlock()
+	if s == nil || !s.Ready { // Any other Infoblox would answer that it has no such record.
+		err = waits(reason, checkFailed, "The host record %s is in the InfobloxInstance %s, which does not exist or is not ready. Create it again, or see its condition Ready. "+
+			"Or remove the finalizer %s of a claim that is being deleted, and delete the record in Infoblox.", at.name, at.instance, v1beta2.FinalizerReleaseAddress)
+	} else if found, err = s.client.Hosts(ctx, at.name, at.networkView); err != nil {
+		err = failed(reason, "does not show the host record "+at.name, err)
+	}
+	if err != nil {
+		done()
+		return nil, nil, nil, err
+	}
+	return s.client, found, done, nil
 }
 
 // Confirm implements contract.Provider: Infoblox has a host record with the token and the address. One of another program, which does not mark its records, gets
@@ -198,19 +205,11 @@ func (l *logic) Confirm(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 		return waits(v1beta2.ReasonAllocationFailed, checkEvery, "The claim has the IPAddress %s, and nobody knows where its host record is. "+
 			"Create the InfobloxIPPool %s again.", address.Name, claim.Spec.PoolRef.Name)
 	}
-	c, problem := l.clientOf(at)
-	if problem != "" {
-		return waits(v1beta2.ReasonAllocationFailed, checkFailed, "The claim has the IPAddress %s, whose host record is to be looked up. %s", address.Name, problem)
-	}
-	done, err := l.work(at)
+	c, found, done, err := l.visit(ctx, at, v1beta2.ReasonAllocationFailed)
 	if err != nil {
 		return err
 	}
 	defer done()
-	found, err := c.Hosts(ctx, at.name, at.networkView)
-	if err != nil {
-		return failed(v1beta2.ReasonAllocationFailed, "does not say whether the address is reserved", err)
-	}
 	o := l.ownerOf(claim, address)
 	o.unmarked = contract.Unmarked(address)
 	ok, adopt := o.reserved(found, neighbourhood{l, contract.NameOf(claim), at.place})
@@ -241,20 +240,11 @@ func (l *logic) Release(ctx context.Context, claim *v1beta2.IPAddressClaim) erro
 	if !ok { // It is written to the claim before anything is written to Infoblox.
 		return nil
 	}
-	c, problem := l.clientOf(at)
-	if problem != "" {
-		return waits(reasonReleaseFailed, checkFailed, "%s Or remove the finalizer %s of the claim, and delete the record in Infoblox.", problem, v1beta2.FinalizerReleaseAddress)
-	}
-	done, err := l.work(at)
+	c, found, done, err := l.visit(ctx, at, reasonReleaseFailed)
 	if err != nil {
 		return err
 	}
 	defer done()
-	what := fmt.Sprintf("has not given up the host record %s in the network view %s", at.name, at.networkView)
-	found, err := c.Hosts(ctx, at.name, at.networkView)
-	if err != nil {
-		return failed(reasonReleaseFailed, what, err)
-	}
 	stays, left, known := l.ownerOf(claim, nil).release(found, neighbourhood{l, contract.NameOf(claim), at.place})
 	if !known {
 		return waits(reasonReleaseFailed, checkFailed, "The host record %s cannot be given up yet: it has several addresses that no IPAddress has, "+
@@ -263,7 +253,7 @@ func (l *logic) Release(ctx context.Context, claim *v1beta2.IPAddressClaim) erro
 	}
 	for _, r := range stays {
 		if err := l.put(ctx, c, at, r); err != nil {
-			return failed(reasonReleaseFailed, what, err)
+			return failed(reasonReleaseFailed, "has not given up the host record "+at.name, err)
 		}
 	}
 	if len(left) > 0 {

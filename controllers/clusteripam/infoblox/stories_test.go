@@ -440,7 +440,7 @@ func TestInstanceGone(t *testing.T) {
 		w.servers[0].Drop(runner.InfobloxInstances, types.NamespacedName{Name: "i"})
 		w.deleteClaim("x")
 		time.Sleep(time.Hour)
-		w.wantReady("x", reasonReleaseFailed, "the InfobloxInstance i, which does not exist. Create it again. Or remove the finalizer "+v1beta2.FinalizerReleaseAddress)
+		w.wantReady("x", reasonReleaseFailed, "the InfobloxInstance i, which does not exist or is not ready. Create it again, or see its condition Ready. Or remove the finalizer "+v1beta2.FinalizerReleaseAddress)
 		instance.ResourceVersion = ""
 		put(w.servers[0], runner.InfobloxInstances, instance)
 		time.Sleep(2 * time.Minute)
