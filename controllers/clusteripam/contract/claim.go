@@ -34,11 +34,12 @@ func (c *Contract) Reconcile(ctx context.Context, name types.NamespacedName) err
 		return c.wait(ctx, claim, movedAway(claim, pool))
 	case claim.DeletionTimestamp != nil:
 		return c.release(ctx, claim)
-	case c.withoutCluster(claim) && address == nil && claim.Status.AddressRef.Name == "":
+	case c.withoutCluster(claim):
+		if address != nil || claim.Status.AddressRef.Name != "" { // Perhaps it is paused.
+			return nil
+		}
 		return c.wait(ctx, claim, Waits{Reason: v1beta2.ReasonAllocationFailed,
 			Message: fmt.Sprintf("Cluster %s/%s does not exist. Create it, or correct spec.clusterName.", claim.Namespace, clusterOf(claim))})
-	case c.withoutCluster(claim): // Perhaps it is paused.
-		return nil
 	default:
 		return c.serve(ctx, claim, pool)
 	}

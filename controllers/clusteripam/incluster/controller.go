@@ -200,7 +200,7 @@ func (l *logic) Confirm(_ context.Context, claim *v1beta2.IPAddressClaim, addres
 func (l *logic) MayRelease(claim *v1beta2.IPAddressClaim) error {
 	until := claim.DeletionTimestamp.Time
 	l.change(func(a *allocator) {
-		if c := a.claim(claim); c != nil && (claim.Status.AddressRef.Name != "" || blockSaid(claim).IsValid()) {
+		if c := a.claim(claim); c != nil && c.block.IsValid() {
 			until = until.Add(c.pool.grace())
 		}
 	})
