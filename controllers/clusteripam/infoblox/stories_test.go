@@ -330,25 +330,6 @@ func TestFull(t *testing.T) {
 	})
 }
 
-// The pool is checked again while Infoblox says that it is full: a claim that waits gets the next address all the same.
-func TestFullWhileItIsChecked(t *testing.T) {
-	tell(t, nil, func(w *world) {
-		for i := range 13 {
-			w.createClaim(fmt.Sprint("f", i), "small", nil)
-		}
-		for i := range 600 {
-			time.Sleep(100 * time.Millisecond)
-			w.annotate(i)
-		}
-		time.Sleep(30 * time.Second)
-		w.deleteClaim("f0")
-		w.deleteClaim("f1")
-		if time.Sleep(5 * time.Minute); w.covered["told"] != 13 {
-			t.Errorf("%d claims were told", w.covered["told"])
-		}
-	})
-}
-
 // The pool is widened while Infoblox says that it is full: the claim that asked gets an address of the new subnet at once.
 func TestWidenedWhileItIsFull(t *testing.T) {
 	tell(t, func(w *world) {
@@ -368,14 +349,6 @@ func TestWidenedWhileItIsFull(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		w.wantReady("late", "Ready", "10.0.9.")
 	})
-}
-
-// annotate has everything checked again that depends on the InfobloxInstance.
-func (w *world) annotate(i int) {
-	changes := map[string]any{"metadata": map[string]any{"annotations": map[string]any{"n": fmt.Sprint(i)}}}
-	if _, err := w.servers[0].Edit(runner.InfobloxInstances, types.NamespacedName{Name: "i"}, false, changes); err != nil {
-		w.t.Error(err)
-	}
 }
 
 // Anybody who may create claims can write any token: one that is no UID would break the comments of others.
