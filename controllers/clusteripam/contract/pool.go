@@ -16,12 +16,12 @@ import (
 
 // Protect gives a pool its finalizer, and takes it away when the pool is deleted and not used.
 func Protect(pool metav1.Object, used bool) {
-	stays := pool.GetDeletionTimestamp() == nil || used && has(pool, v1beta2.FinalizerProtectPool)
-	finalizers := slices.DeleteFunc(pool.GetFinalizers(), func(f string) bool { return f == v1beta2.FinalizerProtectPool })
-	if stays {
-		finalizers = append(finalizers, v1beta2.FinalizerProtectPool)
+	switch goes := pool.GetDeletionTimestamp() != nil; {
+	case !goes && !has(pool, v1beta2.FinalizerProtectPool):
+		pool.SetFinalizers(append(pool.GetFinalizers(), v1beta2.FinalizerProtectPool))
+	case goes && !used:
+		pool.SetFinalizers(slices.DeleteFunc(pool.GetFinalizers(), func(f string) bool { return f == v1beta2.FinalizerProtectPool }))
 	}
-	pool.SetFinalizers(finalizers)
 }
 
 // Correct says where users correct a pool: what they write into the pool of a ClusterIPAMClaim is taken back.

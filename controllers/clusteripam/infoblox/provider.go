@@ -102,6 +102,9 @@ func (l *logic) fullFor(p *v1alpha1.InfobloxIPPool) time.Duration {
 
 // ClaimGone implements contract.Provider. It wakes claims that wait for an address: there is one more, if only in one of the networks.
 func (l *logic) ClaimGone(claim *v1beta2.IPAddressClaim) {
+	if !ofInfoblox(claim.Spec.PoolRef) {
+		return
+	}
 	l.left(claim.Namespace, claim.Spec.PoolRef)
 	l.mu.Lock()
 	defer l.mu.Unlock()
