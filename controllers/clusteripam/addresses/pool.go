@@ -88,8 +88,8 @@ func CompilePrefixes(spec PrefixSpec) (*Pool, error) {
 	}
 	all := make([]span, 0, len(spec.Prefixes))
 	for _, entry := range spec.Prefixes {
-		p, err := netip.ParsePrefix(entry)
-		if err != nil || !p.Addr().Is6() || p.Addr().Is4In6() || p != p.Masked() || p.Bits() > length {
+		p, _ := netip.ParsePrefix(entry)
+		if !has(p, length) {
 			return nil, fmt.Errorf("spec.prefixes: %q is not an IPv6 CIDR without host bits, such as fd00::/48, that is as large as the prefix of a claim, which has the length %d",
 				entry, length)
 		}
@@ -103,6 +103,11 @@ func CompilePrefixes(spec PrefixSpec) (*Pool, error) {
 		never[i] = span{block(s.first, length).Addr(), spanOf(block(s.last, length)).last}
 	}
 	return newPool(without(merged(all), merged(never)), length, netip.Prefix{}), nil
+}
+
+// has reports whether p is an IPv6 prefix without host bits that has prefixes of this length.
+func has(p netip.Prefix, length int) bool {
+	return p.Addr().Is6() && !p.Addr().Is4In6() && p == p.Masked() && p.Bits() <= length
 }
 
 // block returns the block of this length that contains a.
