@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -50,8 +51,8 @@ func (p *pool) state() (reason, text string, gives bool) {
 		return reasonMoved, " gives no addresses: clusterctl has moved IPAddressClaims or IPAddresses of it to another cluster, where their addresses stay in use. " +
 			"If nothing was moved, remove the annotation " + AnnotationPoolMoved + " of the pool.", false
 	case o.compiled.Total() == 0:
-		return reasonNoAddresses, fmt.Sprintf(" is valid, but has no %s that can be allocated: all are excluded, the gateway, or reserved in their subnet. Add %s to %s.",
-			o.kind.things(), o.kind.things(), contract.Correct(o, "the pool", "spec.nodeNetwork")), true
+		return reasonNoAddresses, fmt.Sprintf(" is valid, but no %s can be allocated: all are excluded, the gateway, or reserved in their subnet. Add %s to %s.",
+			strings.TrimSuffix(o.kind.things(), "es"), o.kind.things(), contract.Correct(o, "the pool", "spec.nodeNetwork")), true
 	case !free:
 		text = fmt.Sprintf(" is full: all %d %s are in use.", o.compiled.Total(), o.kind.things())
 		if !p.nextFree.IsZero() {
