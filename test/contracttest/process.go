@@ -40,10 +40,7 @@ type Options struct {
 	// Unanswered is for how long an unanswered write may still be carried out: longer than every Fault.Before.
 	Unanswered time.Duration
 	Workers    int
-	// Absent are kinds that the server does not serve.
-	Absent []*runner.Kind
-	// Took and Event get what the Term is told; nil: nothing does.
-	Took  func(time.Duration)
+	// Event gets what the Term is told; nil: nothing does.
 	Event func(about metav1.Object, kind *runner.Kind, reason, message string)
 }
 
@@ -68,24 +65,16 @@ type Process struct {
 func Start(ctx context.Context, s *Server, kinds []*runner.Kind, types Types, build func(*runner.Term) runner.Logic, opts Options) *Process {
 	p := &Process{server: s, opts: opts, queue: queues.New[runner.Key]("", 10*time.Second)}
 	p.ctx, p.cancel = context.WithCancel(ctx)
-	absent := map[*runner.Kind]bool{}
-	for _, k := range opts.Absent {
-		absent[k] = true
-	}
 	p.Term = &runner.Term{
 		API: p, Queue: p.queue,
-		Served: func(k *runner.Kind) (string, bool) { return k.Group + "/" + k.Versions[0], !absent[k] },
+		Served: func(k *runner.Kind) (string, bool) { return k.Group + "/" + k.Versions[0], true },
 		Event: func(about metav1.Object, kind *runner.Kind, _ bool, reason, message string) {
 			if opts.Event != nil {
 				opts.Event(about, kind, reason, message)
 			}
 		},
 		Unanswered: func() time.Duration { return opts.Unanswered },
-		Took: func(d time.Duration) {
-			if opts.Took != nil {
-				opts.Took(d)
-			}
-		},
+		Took:       func(time.Duration) {},
 	}
 	p.Logic = build(p.Term)
 	p.watch = s.connect(kinds, func(kind *runner.Kind, c change) {
@@ -98,7 +87,7 @@ func Start(ctx context.Context, s *Server, kinds []*runner.Kind, types Types, bu
 		} else {
 			p.Term.Shows(kind, object)
 		}
-	}, absent)
+	})
 	for kind, feed := range p.watch.feeds {
 		p.done.Go(func() { p.follow(kind, feed) })
 	}

@@ -29,15 +29,13 @@ func (w *watcher) send(kind *runner.Kind, c change) {
 }
 
 // connect shows everything that exists, and then sends every change.
-func (s *Server) connect(kinds []*runner.Kind, show func(*runner.Kind, change), absent map[*runner.Kind]bool) *watcher {
+func (s *Server) connect(kinds []*runner.Kind, show func(*runner.Kind, change)) *watcher {
 	w := &watcher{feeds: map[*runner.Kind]*feed{}, show: show}
 	s.mu.Lock()
 	var all []runner.Key
 	objects := map[runner.Key]*unstructured.Unstructured{}
 	for _, kind := range kinds {
-		if !absent[kind] {
-			w.feeds[kind] = &feed{more: make(chan struct{}, 1)}
-		}
+		w.feeds[kind] = &feed{more: make(chan struct{}, 1)}
 	}
 	for key, o := range s.objects {
 		if w.feeds[key.Kind] != nil {

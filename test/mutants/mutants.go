@@ -273,8 +273,8 @@ var mutants = []mutant{
 	{
 		name: "gate-not-woken", defect: "a ClusterDeployment is not told of its claim", seen: "k0rdent",
 		file: "controllers/clusteripam/gate/gate.go",
-		old:  "l.deployments.By(types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}.String())",
-		new:  "l.deployments.By(types.NamespacedName{Name: object.GetName()}.String())",
+		old:  "l.deployments.By(byClaim, types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}.String())",
+		new:  "l.deployments.By(byClaim, types.NamespacedName{Name: object.GetName()}.String())",
 		test: "./controllers/clusteripam/gate TestWake",
 	},
 	{

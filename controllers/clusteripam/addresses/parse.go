@@ -2,7 +2,6 @@ package addresses
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -14,45 +13,26 @@ type span struct{ first, last netip.Addr }
 
 // parse reads one entry of a list: an address, a range "first-last", or a CIDR, whose host bits are ignored. IPv6 zones are ignored, too. An
 // IPv4 address that is written as IPv6 is refused: it would be another one than the same address written as IPv4.
-func parse(entry string) (span, error) {
-	s, err := parseAny(entry)
-	if err == nil && (s.first.Is4In6() || s.last.Is4In6()) {
-		return span{}, fmt.Errorf("%q is an IPv4 address written as IPv6. Write it as IPv4, such as %v", entry, s.first.Unmap())
+func parse(entry string) (s span, err error) {
+	from, to, isRange := strings.Cut(entry, "-")
+	switch p, err := netip.ParsePrefix(entry); {
+	case err == nil:
+		s = spanOf(p)
+	case isRange:
+		s = span{addr(from), addr(to)}
+	default:
+		s = span{addr(entry), addr(entry)}
 	}
-	return s, err
-}
-
-func parseAny(entry string) (span, error) {
 	switch {
-	case entry == "":
-		return span{}, errors.New("an empty entry is not an address. Remove it")
-	case strings.ContainsFunc(entry, isBlank):
-		return span{}, fmt.Errorf("%q contains a blank. Write an address, a range such as 10.0.0.10-10.0.0.20, or a CIDR, without blanks", entry)
-	case strings.Contains(entry, "/"):
-		p, err := netip.ParsePrefix(entry)
-		if err != nil {
-			return span{}, fmt.Errorf("%q is not a CIDR. Write an address and a prefix length, such as 10.0.0.0/24", entry)
-		}
-		return spanOf(p), nil
-	case strings.Contains(entry, "-"):
-		from, to, _ := strings.Cut(entry, "-")
-		s := span{addr(from), addr(to)}
-		switch {
-		case !s.first.IsValid() || !s.last.IsValid() || s.first.BitLen() != s.last.BitLen():
-			return span{}, fmt.Errorf("%q is not a range. Write two addresses of one family, such as 10.0.0.10-10.0.0.20", entry)
-		case s.last.Less(s.first):
-			return span{}, fmt.Errorf("the range %q ends before it starts. Write the lower address first", entry)
-		}
-		return s, nil
+	case !s.first.IsValid() || !s.last.IsValid() || s.first.BitLen() != s.last.BitLen():
+		return s, fmt.Errorf("%q is not an address, a range such as 10.0.0.10-10.0.0.20, or a CIDR. Write one of these, without blanks", entry)
+	case s.first.Is4In6() || s.last.Is4In6():
+		return s, fmt.Errorf("%q is an IPv4 address written as IPv6. Write it as IPv4, such as %v", entry, s.first.Unmap())
+	case s.last.Less(s.first):
+		return s, fmt.Errorf("the range %q ends before it starts. Write the lower address first", entry)
 	}
-	a := addr(entry)
-	if !a.IsValid() {
-		return span{}, fmt.Errorf("%q is not an address. Write an address, a range such as 10.0.0.10-10.0.0.20, or a CIDR", entry)
-	}
-	return span{a, a}, nil
+	return s, nil
 }
-
-func isBlank(r rune) bool { return r == ' ' || r == '\t' || r == '\n' || r == '\r' }
 
 // addr parses an address and drops its zone. It returns the invalid address if s is not an address.
 func addr(s string) netip.Addr {

@@ -4,8 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
-	"math/bits"
+	"math/big"
 	"net/netip"
 	"slices"
 )
@@ -39,7 +38,20 @@ type Pool struct {
 	spans  []span       // merged; each is cut into whole blocks
 	bits   int          // length of a block
 	subnet netip.Prefix // of addresses
+	total  *big.Int     // how many blocks; nil of the zero value
 }
+
+// newPool returns the pool with these blocks, which are whole ones.
+func newPool(spans []span, bits int, subnet netip.Prefix) *Pool {
+	p := &Pool{spans: spans, bits: bits, subnet: subnet, total: new(big.Int)}
+	for _, s := range spans {
+		p.total.Add(p.total, s.blocks(bits))
+	}
+	return p
+}
+
+// Total returns the number of blocks; math.MaxInt means that number or more.
+func (p *Pool) Total() int { return number(p.total) }
 
 // Compile returns the pool that spec describes. An error says what is wrong with it and what to do.
 func Compile(spec Spec) (*Pool, error) {
@@ -60,7 +72,7 @@ func Compile(spec Spec) (*Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Pool{spans: without(all, merged(never)), bits: subnet.Addr().BitLen(), subnet: subnet}, nil
+	return newPool(without(all, merged(never)), subnet.Addr().BitLen(), subnet), nil
 }
 
 // CompilePrefixes returns the pool that spec describes. An error says what is wrong with it and what to do.
@@ -76,9 +88,10 @@ func CompilePrefixes(spec PrefixSpec) (*Pool, error) {
 	}
 	all := make([]span, 0, len(spec.Prefixes))
 	for _, entry := range spec.Prefixes {
-		p, err := prefixOf(entry, length)
-		if err != nil {
-			return nil, err
+		p, _ := netip.ParsePrefix(entry)
+		if !has(p, length) {
+			return nil, fmt.Errorf("spec.prefixes: %q is not an IPv6 CIDR without host bits, such as fd00::/48, that is as large as the prefix of a claim, which has the length %d",
+				entry, length)
 		}
 		all = append(all, spanOf(p))
 	}
@@ -89,22 +102,12 @@ func CompilePrefixes(spec PrefixSpec) (*Pool, error) {
 	for i, s := range never {
 		never[i] = span{block(s.first, length).Addr(), spanOf(block(s.last, length)).last}
 	}
-	return &Pool{spans: without(merged(all), merged(never)), bits: length}, nil
+	return newPool(without(merged(all), merged(never)), length, netip.Prefix{}), nil
 }
 
-// prefixOf parses an entry of spec.prefixes. Claims get prefixes of this length.
-func prefixOf(entry string, length int) (netip.Prefix, error) {
-	p, err := netip.ParsePrefix(entry)
-	switch {
-	case err != nil || !p.Addr().Is6() || p.Addr().Is4In6():
-		return p, fmt.Errorf("spec.prefixes: %q is not an IPv6 CIDR. Write one, such as fd00::/48", entry)
-	case p != p.Masked():
-		return p, fmt.Errorf("spec.prefixes: %q has host bits. Write %v", entry, p.Masked())
-	case p.Bits() > length:
-		return p, fmt.Errorf("spec.prefixes: %q is smaller than the prefix of a claim, which has the length %d. Write a larger one, or correct spec.allocationPrefixLength",
-			entry, length)
-	}
-	return p, nil
+// has reports whether p is an IPv6 prefix without host bits that has prefixes of this length.
+func has(p netip.Prefix, length int) bool {
+	return p.Addr().Is6() && !p.Addr().Is4In6() && p == p.Masked() && p.Bits() <= length
 }
 
 // block returns the block of this length that contains a.
@@ -209,45 +212,32 @@ func (p *Pool) Shared(o *Pool) (_ netip.Addr, ok bool) {
 	return netip.Addr{}, false
 }
 
-// WithoutAddresses explains why no address of p can be allocated even if none is in use, as the end of a sentence about it. It is empty if there is one.
-func (p *Pool) WithoutAddresses() string {
-	switch {
-	case len(p.spans) > 0:
-		return ""
-	case !p.subnet.IsValid():
-		return " is valid, but no prefix can be allocated: every prefix of spec.prefixes has an address of spec.excludedPrefixes. Add prefixes."
+// around returns b, or the block of the pool's length in which it is.
+func (p *Pool) around(b netip.Prefix) netip.Prefix {
+	if b.Bits() < p.bits || b.Addr().BitLen() < p.bits {
+		return b
 	}
-	return fmt.Sprintf(" is valid, but no address can be allocated: every address of spec.addresses is the gateway, is excluded, or is reserved in the subnet %v. "+
-		"Add addresses, or set spec.allocateReservedIPAddresses.", p.subnet)
+	return block(b.Addr(), p.bits)
 }
 
-// blocks returns the number of blocks in s, which consists of whole ones; math.MaxInt means that number or more.
-func (s span) blocks(size int) int {
-	a, b := s.first.As16(), s.last.As16()
-	low, borrow := bits.Sub64(be(b[8:]), be(a[8:]), 0)
-	high, _ := bits.Sub64(be(b[:8]), be(a[:8]), borrow)
-	shift := s.first.BitLen() - size
-	if shift >= 64 {
-		high, low, shift = 0, high, shift-64
-	}
-	low = low>>shift | high<<(64-shift)
-	if high>>shift > 0 || low >= math.MaxInt {
-		return math.MaxInt
-	}
-	return int(low) + 1
-}
-
-func be(b []byte) (n uint64) {
-	for _, x := range b[:8] {
-		n = n<<8 | uint64(x)
+// within returns how many blocks of the pool are in r, which consists of whole ones.
+func (p *Pool) within(r span) *big.Int {
+	n := new(big.Int)
+	for i := p.index(r.first); i < len(p.spans) && !r.last.Less(p.spans[i].first); i++ {
+		s := p.spans[i]
+		if s.first.Less(r.first) {
+			s.first = r.first
+		}
+		if r.last.Less(s.last) {
+			s.last = r.last
+		}
+		n.Add(n, s.blocks(p.bits))
 	}
 	return n
 }
 
-// plus adds numbers of addresses.
-func plus(a, b int) int {
-	if a > math.MaxInt-b {
-		return math.MaxInt
-	}
-	return a + b
+// blocks returns the number of blocks of a length in s, which consists of whole ones.
+func (s span) blocks(length int) *big.Int {
+	n := new(big.Int).Sub(new(big.Int).SetBytes(s.last.AsSlice()), new(big.Int).SetBytes(s.first.AsSlice()))
+	return n.Add(n.Rsh(n, uint(s.first.BitLen()-length)), big.NewInt(1)) //nolint:gosec // A block is not longer than an address.
 }

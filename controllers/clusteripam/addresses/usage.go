@@ -2,20 +2,18 @@ package addresses
 
 import (
 	"math"
+	"math/big"
 	"net/netip"
 
 	"github.com/multicidr/controller-manager/controllers/ipam"
 )
 
-// Usage knows which blocks are in use, and which block of a pool is free. The zero value is empty and has no pool. A block can be in use several times; it is
-// free again when it has been freed as often. Blocks in use can have any length: a block of the pool that overlaps one of them is not free.
-type Usage struct {
-	pool  Pool
-	inUse ipam.PrefixSet
-	times map[netip.Prefix]int
-	// free is how many blocks of each span of the pool are free. A span with math.MaxInt blocks or more is not counted.
-	free              []int
-	total, outOfRange int
+// Usage has the blocks in use, with a value each, and knows which block of a pool is free. The zero value is empty and has no pool. Blocks in use can
+// have any length: a block of the pool that overlaps one of them is not free.
+type Usage[V any] struct {
+	ipam.PrefixMap[V]
+	pool Pool
+	full int // so many spans at the start of the pool have no free block
 }
 
 // Counts are numbers of blocks; math.MaxInt means that number or more.
@@ -27,64 +25,24 @@ type Counts struct {
 }
 
 // SetPool replaces the pool; nil has no blocks. Blocks in use stay in use.
-func (u *Usage) SetPool(p *Pool) {
-	times := u.times
-	*u = Usage{}
-	if p != nil {
+func (u *Usage[V]) SetPool(p *Pool) {
+	if u.full, u.pool = 0, (Pool{}); p != nil {
 		u.pool = *p
 	}
-	for _, s := range u.pool.spans {
-		n := s.blocks(u.pool.bits)
-		u.free, u.total = append(u.free, n), plus(u.total, n)
-	}
-	for b, n := range times {
-		u.Use(b)
-		u.times[b] = n
-	}
 }
 
-// Use notes that b is in use once more. It reports whether it was not before. b must be valid, masked and without a zone.
-func (u *Usage) Use(b netip.Prefix) (first bool) {
-	if u.times == nil {
-		u.times = map[netip.Prefix]int{}
-	}
-	if u.times[b]++; u.times[b] > 1 {
-		return false
-	}
-	u.count(u.around(b), -1)
-	u.inUse.Insert(b)
-	if !u.pool.Contains(b) {
-		u.outOfRange++
-	}
-	return true
-}
-
-// Free undoes one Use of b. It reports whether b is not in use any more.
-func (u *Usage) Free(b netip.Prefix) (last bool) {
-	switch u.times[b] {
-	case 0:
-		return false
-	case 1:
-		delete(u.times, b)
-		u.inUse.Remove(b)
-		u.count(u.around(b), 1)
-		if !u.pool.Contains(b) {
-			u.outOfRange--
-		}
-		return true
-	}
-	u.times[b]--
-	return false
+// Remove undoes one Insert of exactly b.
+func (u *Usage[V]) Remove(b netip.Prefix) (ok bool) {
+	u.full = min(u.full, u.pool.index(b.Masked().Addr()))
+	return u.PrefixMap.Remove(b)
 }
 
 // Next returns the lowest free block of the pool. ok is false if there is none.
-func (u *Usage) Next() (_ netip.Prefix, ok bool) {
-	for i, s := range u.pool.spans {
-		if u.free[i] == 0 {
-			continue
-		}
+func (u *Usage[V]) Next() (_ netip.Prefix, ok bool) {
+	for ; u.full < len(u.pool.spans); u.full++ {
+		s := u.pool.spans[u.full]
 		everything := netip.PrefixFrom(s.first, 0).Masked()
-		b, ok := u.inUse.NextFree(everything, u.pool.bits, s.first) // goes on at the lowest address if there is none up to the highest one
+		b, ok := u.NextFree(everything, u.pool.bits, s.first) // goes on at the lowest address if there is none up to the highest one
 		if ok && !b.Addr().Less(s.first) && !s.last.Less(b.Addr()) {
 			return b, true
 		}
@@ -92,40 +50,40 @@ func (u *Usage) Next() (_ netip.Prefix, ok bool) {
 	return netip.Prefix{}, false
 }
 
-// Counts returns how many blocks there are, and how many are in use.
-func (u *Usage) Counts() Counts {
-	c := Counts{Total: u.total, Used: len(u.times), OutOfRange: u.outOfRange}
-	for _, n := range u.free {
-		c.Free = plus(c.Free, n)
+// Counts returns how many blocks there are, and how many are in use. It looks at every block in use.
+func (u *Usage[V]) Counts() (c Counts) {
+	free := new(big.Int)
+	if c.Total = number(u.pool.total); u.pool.total != nil {
+		free.Set(u.pool.total)
 	}
+	for _, family := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		var before netip.Prefix // covers those blocks of the pool that the ones before overlap
+		for b := range u.Overlapping(netip.PrefixFrom(family, 0)) {
+			if c.Used++; !u.pool.Contains(b) {
+				c.OutOfRange++
+			}
+			if covers := u.pool.around(b); !before.IsValid() || !before.Overlaps(covers) {
+				before = covers
+				free.Sub(free, u.pool.within(spanOf(covers)))
+			}
+		}
+	}
+	c.Free = number(free)
 	return c
 }
 
-// around returns the blocks of the pool that b overlaps, as one prefix.
-func (u *Usage) around(b netip.Prefix) netip.Prefix {
-	if b.Bits() < u.pool.bits || b.Addr().BitLen() < u.pool.bits {
-		return b
-	}
-	return block(b.Addr(), u.pool.bits)
+// Empty reports whether no block is in use.
+func (u *Usage[V]) Empty() bool {
+	return !u.Overlaps(netip.PrefixFrom(netip.IPv4Unspecified(), 0)) && !u.Overlaps(netip.PrefixFrom(netip.IPv6Unspecified(), 0))
 }
 
-// count notes that every block of the pool in r that overlaps none in use is not free any more (change is -1), or is free again (1). r is not smaller than a block.
-func (u *Usage) count(r netip.Prefix, change int) {
-	s, i := spanOf(r), u.pool.index(r.Addr())
-	if i == len(u.pool.spans) || s.last.Less(u.pool.spans[i].first) {
-		return
+// number is n, or math.MaxInt if n is larger; nil is 0.
+func number(n *big.Int) int {
+	switch {
+	case n == nil:
+		return 0
+	case n.IsInt64():
+		return int(n.Int64())
 	}
-	inside := !s.first.Less(u.pool.spans[i].first) && !u.pool.spans[i].last.Less(s.last)
-	if inside && !u.inUse.Overlaps(r) {
-		if u.free[i] < math.MaxInt {
-			u.free[i] += change * s.blocks(u.pool.bits)
-		}
-		return
-	}
-	if _, any := u.inUse.NextFree(r, u.pool.bits, r.Addr()); !any || r.Bits() >= u.pool.bits {
-		return
-	}
-	lower := netip.PrefixFrom(r.Addr(), r.Bits()+1)
-	u.count(lower, change)
-	u.count(netip.PrefixFrom(spanOf(lower).last.Next(), r.Bits()+1), change)
+	return math.MaxInt
 }

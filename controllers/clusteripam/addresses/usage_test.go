@@ -7,9 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 )
 
 // slow is a pool and its usage as a list of blocks that are looked at one by one.
@@ -174,7 +172,7 @@ func (d dice) spec() (s Spec) {
 
 // history makes random pools and uses, and compares every answer with that of the slow implementation.
 func history(t *testing.T, d dice, steps int) {
-	var u Usage
+	var u Usage[struct{}]
 	want := slow{used: map[netip.Prefix]int{}}
 	var told []string
 	for range steps {
@@ -199,20 +197,18 @@ func history(t *testing.T, d dice, steps int) {
 			told = append(told, fmt.Sprintf("%+v", spec))
 		case d(3) == 0:
 			b := d.block(d(2))
-			last := u.Free(b)
+			u.Remove(b)
 			if want.used[b]--; want.used[b] <= 0 {
 				delete(want.used, b)
 			}
-			told = append(told, fmt.Sprintf("free %v: %t", b, last))
+			told = append(told, fmt.Sprint("free ", b))
 		default:
 			b, ok := u.Next()
 			if !ok || d(4) == 0 {
 				b = d.block(d(2))
 			}
 			want.used[b]++
-			if first := u.Use(b); first != (want.used[b] == 1) {
-				t.Fatalf("%v is in use for the first time: %t\n%s", b, first, strings.Join(told, "\n"))
-			}
+			u.Insert(b)
 			told = append(told, fmt.Sprint("use ", b))
 		}
 		if got, want := u.Counts(), want.counts(); got != want {
@@ -231,14 +227,14 @@ func TestNothingOutsideOfThePool(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var u Usage
+	var u Usage[struct{}]
 	u.SetPool(p)
 	first, _ := u.Next()
-	u.Use(first)
+	u.Insert(first)
 	if n := u.Counts().Free; n != math.MaxInt {
 		t.Errorf("%d are free", n)
 	}
-	u.Use(block(first.Addr(), 1))
+	u.Insert(block(first.Addr(), 1))
 	if b, ok := u.Next(); ok {
 		t.Errorf("the next one is %v", b)
 	}
@@ -250,106 +246,5 @@ func TestRandomHistories(t *testing.T) {
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
 		}
-	}
-}
-
-func FuzzHistory(f *testing.F) {
-	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9})
-	f.Fuzz(func(t *testing.T, data []byte) {
-		history(t, func(n int) int {
-			if len(data) == 0 {
-				return 0
-			}
-			b := int(data[0])
-			data = data[1:]
-			return b % n
-		}, len(data))
-	})
-}
-
-// FuzzCompile: any text compiles or is refused, and what the lowest free address is belongs to the pool.
-func FuzzCompile(f *testing.F) {
-	f.Add("10.0.0.0/24", "10.0.0.1-10.0.0.9", "10.0.0.1", 24)
-	f.Add("fd00::/64", "fd00::", "", 64)
-	f.Fuzz(func(t *testing.T, address, excluded, gateway string, prefix int) {
-		p, err := Compile(Spec{Addresses: []string{address}, Excluded: []string{excluded}, Gateway: gateway, Prefix: prefix})
-		if err != nil {
-			return
-		}
-		var u Usage
-		u.SetPool(p)
-		a, ok := u.Next()
-		if ok != (u.Counts().Total > 0) || ok && !p.Contains(a) {
-			t.Errorf("%+v, and the first is %v", u.Counts(), a)
-		}
-	})
-}
-
-// TestExtremes: what one object can hold does not keep the controller busy. CPU time is limited, because a clock also measures what else
-// the machine does. The limit is ten times what it takes.
-func TestExtremes(t *testing.T) {
-	for name, spec := range map[string]Spec{
-		"30,000 IPv4 ranges":    manyEntries(30_000, "IPv4"),
-		"30,000 IPv6 addresses": manyEntries(30_000, "IPv6"),
-		"everything":            {Addresses: list("::/0")},
-	} {
-		t.Run(name, func(t *testing.T) {
-			before := cpu(t)
-			p, err := Compile(spec)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var u Usage
-			for range 3 {
-				u.SetPool(p)
-				for range 20_000 {
-					a, ok := u.Next()
-					if !ok {
-						break
-					}
-					u.Use(a)
-				}
-			}
-			if took := cpu(t) - before; took > 5*time.Second {
-				t.Errorf("it took %v", took)
-			}
-		})
-	}
-}
-
-func cpu(t *testing.T) time.Duration {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(usage.Utime.Nano())
-}
-
-// BenchmarkNext allocates and frees one address of a pool in which 60,000 addresses are in use.
-func BenchmarkNext(b *testing.B) {
-	for name, spec := range map[string]Spec{
-		"a subnet":      {Addresses: list("10.0.0.0/8"), Prefix: 8},
-		"IPv6":          {Addresses: list("fd00::/64"), Prefix: 64},
-		"30,000 ranges": manyEntries(30_000, "IPv4"),
-	} {
-		b.Run(name, func(b *testing.B) {
-			p, err := Compile(spec)
-			if err != nil {
-				b.Fatal(err)
-			}
-			var u Usage
-			u.SetPool(p)
-			used := make([]netip.Prefix, 60_000)
-			for i := range used {
-				used[i], _ = u.Next()
-				u.Use(used[i])
-			}
-			d := rand.New(rand.NewPCG(1, 1))
-			for b.Loop() {
-				u.Free(used[d.IntN(len(used))])
-				a, _ := u.Next()
-				u.Use(a)
-			}
-		})
 	}
 }

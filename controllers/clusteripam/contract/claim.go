@@ -2,13 +2,11 @@ package contract
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -35,21 +33,16 @@ func (c *Contract) Reconcile(ctx context.Context, name types.NamespacedName) err
 	case movedAway(claim, pool) != nil:
 		return c.wait(ctx, claim, movedAway(claim, pool))
 	case claim.DeletionTimestamp != nil:
-		return c.release(ctx, claim, pool)
+		return c.release(ctx, claim)
 	case c.withoutCluster(claim):
-		return c.waitForCluster(ctx, claim, address)
+		if address != nil || claim.Status.AddressRef.Name != "" { // Perhaps it is paused.
+			return nil
+		}
+		return c.wait(ctx, claim, Waits{Reason: v1beta2.ReasonAllocationFailed,
+			Message: fmt.Sprintf("Cluster %s/%s does not exist. Create it, or correct spec.clusterName.", claim.Namespace, clusterOf(claim))})
 	default:
 		return c.serve(ctx, claim, pool)
 	}
-}
-
-// waitForCluster tells a claim without an address that its Cluster does not exist. One with an address is left alone: perhaps that Cluster is paused.
-func (c *Contract) waitForCluster(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) error {
-	if address != nil || claim.Status.AddressRef.Name != "" {
-		return nil
-	}
-	return c.wait(ctx, claim, Waits{Reason: v1beta2.ReasonAllocationFailed,
-		Message: fmt.Sprintf("Cluster %s/%s does not exist. Create it, or correct spec.clusterName.", claim.Namespace, clusterOf(claim))})
 }
 
 // serve brings a claim to its address.
@@ -62,15 +55,16 @@ func (c *Contract) serve(ctx context.Context, claim *v1beta2.IPAddressClaim, poo
 	case address == nil:
 		return c.allocate(ctx, claim, pool)
 	case !Owns(claim, address):
-		return c.wait(ctx, claim, Waits{Reason: v1beta2.ReasonAllocationFailed, Message: obstructed(claim, address)})
+		return c.wait(ctx, claim, Waits{Reason: v1beta2.ReasonAllocationFailed, Message: fmt.Sprintf("The IPAddress of the same name has an address of %s %s for the claim %s. "+
+			"Delete the IPAddress if no machine uses it. Otherwise give this claim another name.", address.Spec.PoolRef.Kind, address.Spec.PoolRef.Name, address.Spec.ClaimRef.Name)})
 	case GoingAway(address):
 		return c.wait(ctx, claim, movedAway(address))
 	}
-	if claim, err = c.mark(ctx, claim, address, c.Says(address)); err != nil {
+	if claim, err = c.mark(ctx, claim, address, c.Provider.Says(address)); err != nil {
 		return err
 	}
-	if claim.Status.AddressRef.Name != address.Name || c.Unmarked(address) { // The claim was not told, or by another program.
-		if err := c.Provider.Confirm(ctx, claim, pool, address); err != nil {
+	if claim.Status.AddressRef.Name != address.Name || Unmarked(address) { // The claim was not told, or by another program.
+		if err := c.Provider.Confirm(ctx, claim, address); err != nil {
 			return c.wait(ctx, claim, err)
 		}
 	}
@@ -126,72 +120,44 @@ func (c *Contract) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim, 
 // mark writes what the claim of an address carries: the finalizer, the owner annotation, the annotations of the provider, and the label that has it moved with
 // its pool. What the claim has lost, it takes from its IPAddress, which may be nil. It returns the claim as it is stored.
 func (c *Contract) mark(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress, said map[string]string) (*v1beta2.IPAddressClaim, error) {
-	wanted := map[string]string{}
-	if address != nil && !IsCopy(address) {
-		wanted = carried(address, c.Carries)
+	carried := map[string]string{}
+	for _, key := range c.Carries {
+		if value, ok := Own(claim)[key]; ok {
+			carried[key] = value
+		} else if address != nil && Own(address)[key] != "" {
+			carried[key] = Own(address)[key]
+		}
 	}
-	if !IsCopy(claim) {
-		maps.Copy(wanted, carried(claim, c.Carries))
-	}
-	maps.Copy(wanted, said)
+	maps.Copy(carried, said)
+	want := claim.DeepCopy()
 	// A claim that has nothing stays behind: in the other cluster it could be given what claims have that arrive there after it.
-	moves := address != nil || len(wanted) > 0
-	wanted[AnnotationOwner] = fmt.Sprintf("%s/%s/%s", claim.Namespace, claim.Name, c.Token(claim, address))
-	metadata := map[string]any{}
-	if differ := differences(claim, wanted, c.Carries); len(differ) > 0 {
-		metadata["annotations"] = differ
+	if _, labelled := claim.Labels[LabelMove]; !labelled && (address != nil || len(carried) > 0) {
+		metav1.SetMetaDataLabel(&want.ObjectMeta, LabelMove, "")
 	}
-	if _, ok := claim.Labels[LabelMove]; !ok && moves {
-		metadata["labels"] = map[string]any{LabelMove: ""}
-	}
+	carried[AnnotationOwner] = fmt.Sprintf("%s/%s/%s", claim.Namespace, claim.Name, c.Token(claim, address))
+	c.carry(want, carried)
 	if !has(claim, v1beta2.FinalizerReleaseAddress) {
-		metadata["finalizers"] = append(slices.Clone(claim.Finalizers), v1beta2.FinalizerReleaseAddress)
+		want.Finalizers = append(want.Finalizers, v1beta2.FinalizerReleaseAddress)
 	}
-	if len(metadata) == 0 {
-		return claim, nil
-	}
-	c.sayIfTaken(claim, address)
 	stored := &v1beta2.IPAddressClaim{}
-	patch := runner.MergePatchOfVersion(claim, map[string]any{"metadata": metadata})
-	if err := c.Term.API.Patch(ctx, runner.IPAddressClaims, NameOf(claim), patch, stored); err != nil {
+	switch err := c.Term.Change(ctx, runner.IPAddressClaims, claim, want, stored); {
+	case err != nil:
 		return nil, Refused(err, "write the finalizer and the annotations")
+	case stored.UID == "": // Nothing was to be changed.
+		return claim, nil
 	}
 	return stored, nil
 }
 
-// sayIfTaken tells the users of a claim that its owner annotation is replaced, because another claim has that token.
-func (c *Contract) sayIfTaken(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) {
-	if uid, ok := Owner(claim); ok && uid != c.Token(claim, address) {
-		c.Term.Event(claim, runner.IPAddressClaims, false, "OwnerIgnored",
-			fmt.Sprintf("The annotation %s says %s, and another IPAddressClaim has that. This claim gets an address of its own.", AnnotationOwner, uid))
+// carry replaces the annotations of an object that are the contract's or the provider's.
+func (c *Contract) carry(object metav1.Object, carried map[string]string) {
+	all := maps.Clone(object.GetAnnotations())
+	maps.DeleteFunc(all, func(key, _ string) bool { return slices.Contains(c.Carries, key) })
+	if all == nil {
+		all = map[string]string{}
 	}
-}
-
-// carried returns those annotations of an object.
-func carried(object metav1.Object, keys []string) map[string]string {
-	all := map[string]string{}
-	for _, key := range keys {
-		if value, ok := object.GetAnnotations()[key]; ok {
-			all[key] = value
-		}
-	}
-	return all
-}
-
-// differences returns what changes the annotations of an object to the wanted ones. Of those keys, others go.
-func differences(object metav1.Object, wanted map[string]string, keys []string) map[string]any {
-	changes := map[string]any{}
-	for key, value := range wanted {
-		if now, ok := object.GetAnnotations()[key]; !ok || now != value {
-			changes[key] = value
-		}
-	}
-	for key := range carried(object, keys) {
-		if _, ok := wanted[key]; !ok {
-			changes[key] = nil
-		}
-	}
-	return changes
+	maps.Copy(all, carried)
+	object.SetAnnotations(all)
 }
 
 // create creates the IPAddress of a claim, and tells the claim.
@@ -207,7 +173,6 @@ func (c *Contract) create(ctx context.Context, claim *v1beta2.IPAddressClaim, po
 	err := c.Term.API.Create(ctx, runner.IPAddresses, o, nil)
 	switch {
 	case err == nil:
-		c.took(claim)
 		return c.tell(ctx, claim, o)
 	case !writes.Answered(err):
 		c.expect(claim, time.Now().Add(c.Term.Unanswered()))
@@ -215,7 +180,7 @@ func (c *Contract) create(ctx context.Context, claim *v1beta2.IPAddressClaim, po
 	case apierrors.IsAlreadyExists(err):
 		return writes.Later(time.Second)
 	case !writes.NotSent(err):
-		if told := c.wait(ctx, claim, Waits{Reason: v1beta2.ReasonAllocationFailed, Message: "The API server refused the IPAddress: " + why(err)}); told != nil {
+		if told := c.wait(ctx, claim, Waits{Reason: v1beta2.ReasonAllocationFailed, Message: "The API server refused the IPAddress: " + err.Error()}); told != nil {
 			return told
 		}
 	}
@@ -227,16 +192,6 @@ func (c *Contract) expect(claim *v1beta2.IPAddressClaim, until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.creating[claim.UID] = until
-}
-
-// took records how long a claim has waited for its address.
-func (c *Contract) took(claim *v1beta2.IPAddressClaim) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if since, ok := c.since[claim.UID]; ok {
-		c.Term.Took(time.Since(since))
-		delete(c.since, claim.UID)
-	}
 }
 
 // addressOf returns the IPAddress of a claim's name as the watch shows it; nil if there is none. While a create of it can still be carried out, the error says
@@ -275,66 +230,38 @@ func (c *Contract) belong(o *v1beta2.IPAddress, claim *v1beta2.IPAddressClaim, p
 	}
 	yes, no, ref := true, false, claim.Spec.PoolRef
 	version, _ := c.Term.Served(runner.IPAddressClaims)
-	owners := []metav1.OwnerReference{{APIVersion: version, Kind: v1beta2.KindIPAddressClaim, Name: claim.Name, UID: claim.UID, Controller: &yes, BlockOwnerDeletion: &yes}}
+	own(o, metav1.OwnerReference{APIVersion: version, Kind: v1beta2.KindIPAddressClaim, Name: claim.Name, UID: claim.UID, Controller: &yes, BlockOwnerDeletion: &yes})
 	if pool != nil && pool.GetDeletionTimestamp() == nil {
-		owners = append(owners, metav1.OwnerReference{
-			APIVersion: ref.APIGroup + "/" + c.PoolVersion, Kind: ref.Kind, Name: ref.Name, UID: pool.GetUID(), Controller: &no, BlockOwnerDeletion: &yes})
-	}
-	for _, owner := range owners {
-		i := slices.IndexFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Kind == owner.Kind && r.Name == owner.Name })
-		switch {
-		case i < 0:
-			o.OwnerReferences = append(o.OwnerReferences, owner)
-		case o.OwnerReferences[i].UID != owner.UID:
-			o.OwnerReferences[i] = owner
-		}
+		own(o, metav1.OwnerReference{APIVersion: ref.APIGroup + "/" + c.PoolVersion, Kind: ref.Kind, Name: ref.Name, UID: pool.GetUID(), Controller: &no, BlockOwnerDeletion: &yes})
 	}
 	if name, ok := claim.Labels[v1beta2.LabelClusterName]; ok {
 		metav1.SetMetaDataLabel(&o.ObjectMeta, v1beta2.LabelClusterName, name)
 	}
-	for _, key := range append([]string{AnnotationOwner}, c.Carries...) {
-		if value, ok := claim.Annotations[key]; ok {
-			metav1.SetMetaDataAnnotation(&o.ObjectMeta, key, value)
-		} else {
-			delete(o.Annotations, key)
-		}
+	carried := maps.Clone(claim.Annotations)
+	maps.DeleteFunc(carried, func(key, _ string) bool { return key != AnnotationOwner && !slices.Contains(c.Carries, key) })
+	c.carry(o, carried)
+}
+
+// own adds an owner to an IPAddress in place of one of that name that is gone.
+func own(o *v1beta2.IPAddress, owner metav1.OwnerReference) {
+	same := func(r metav1.OwnerReference) bool { return r.Kind == owner.Kind && r.Name == owner.Name }
+	if i := slices.IndexFunc(o.OwnerReferences, same); i < 0 || o.OwnerReferences[i].UID != owner.UID {
+		o.OwnerReferences = append(slices.DeleteFunc(o.OwnerReferences, same), owner)
 	}
 }
 
 // adopt makes an existing IPAddress that of a claim. That comes after it is confirmed: its annotations say whose it is. While it is being deleted, no
 // finalizer can be added, and the claim keeps it as it is.
 func (c *Contract) adopt(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object, address *v1beta2.IPAddress) error {
-	wanted := address.DeepCopy()
-	c.belong(wanted, claim, pool)
-	if address.DeletionTimestamp != nil || equality.Semantic.DeepEqual(wanted.ObjectMeta, address.ObjectMeta) {
+	if address.DeletionTimestamp != nil {
 		return nil
 	}
-	patch := runner.MergePatchOfVersion(address, map[string]any{"metadata": map[string]any{"finalizers": wanted.Finalizers, "ownerReferences": wanted.OwnerReferences,
-		"labels": wanted.Labels, "annotations": differences(address, wanted.Annotations, c.Carries)}})
-	return Refused(c.Term.API.Patch(ctx, runner.IPAddresses, NameOf(address), patch, nil), "adopt the IPAddress")
-}
-
-// obstructed says what the IPAddress is that has the name of a claim and is not the claim's, and what to do.
-func obstructed(claim *v1beta2.IPAddressClaim, by *v1beta2.IPAddress) string {
-	return fmt.Sprintf("The IPAddress of the same name has an address of %s %s for the claim %s, and this claim asks for one of %s %s. "+
-		"Delete the IPAddress if no machine uses it. Otherwise give this claim another name.",
-		by.Spec.PoolRef.Kind, by.Spec.PoolRef.Name, by.Spec.ClaimRef.Name, claim.Spec.PoolRef.Kind, claim.Spec.PoolRef.Name)
+	want := address.DeepCopy()
+	c.belong(want, claim, pool)
+	return Refused(c.Term.Change(ctx, runner.IPAddresses, address, want, nil), "adopt the IPAddress")
 }
 
 // has reports whether an object has a finalizer.
 func has(object metav1.Object, finalizer string) bool {
 	return slices.Contains(object.GetFinalizers(), finalizer)
-}
-
-// changed reports whether a write was refused because its object has changed or is gone.
-func changed(err error) bool {
-	return writes.Answered(err) && (apierrors.IsConflict(err) || writes.NotThere(err))
-}
-
-// why returns what the API server says about a request that it refused.
-func why(err error) string {
-	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
-		return status.Status().Message
-	}
-	return err.Error()
 }

@@ -31,14 +31,22 @@ type Provider interface {
 	// as an address or the name of a host record, it reserves, and says it in the annotations, which are written to the claim. To a claim that
 	// carries these it gives an address. pool may be nil.
 	Allocate(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object) (Allocation, error)
-	// Confirm returns nil if the address of an IPAddress, which this process did not create, is reserved for the claim, so that the claim may be told.
-	// pool may be nil.
-	Confirm(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object, address *v1beta2.IPAddress) error
-	// MayRelease returns nil if a claim in deletion may lose its IPAddress, which nobody else keeps. Otherwise the error says until when it stays. pool may be nil.
-	MayRelease(claim *v1beta2.IPAddressClaim, pool metav1.Object) error
+	// Confirm returns nil if the address of an IPAddress, which this process did not create, is reserved for the claim, so that the claim may be told. For a
+	// claim that is being deleted it also is nil if the address is not: then Release does not give it back.
+	Confirm(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) error
+	// MayRelease returns nil if a claim in deletion may lose its IPAddress, which nobody else keeps. Otherwise the error says until when it stays.
+	MayRelease(claim *v1beta2.IPAddressClaim) error
 	// Release gives back what the claim has. It is called when the IPAddress is gone and no create of it can be carried out any more. The claim may be
 	// gone, too: then nothing is written to it.
 	Release(ctx context.Context, claim *v1beta2.IPAddressClaim) error
+	// Says returns the annotations of the provider that follow from an IPAddress alone.
+	Says(address *v1beta2.IPAddress) map[string]string
+	// ClaimShown and AddressShown are called for every change of a claim or an IPAddress, of any provider, before its claim is queued.
+	// before is nil for a new one, and AddressShown's now for an IPAddress that is gone.
+	ClaimShown(before, now *v1beta2.IPAddressClaim)
+	AddressShown(before, now *v1beta2.IPAddress)
+	// ClaimGone is called when a claim is gone and no create of its IPAddress can be carried out any more.
+	ClaimGone(claim *v1beta2.IPAddressClaim)
 }
 
 // Allocation is what an IPAddress says.
@@ -67,16 +75,6 @@ type Config struct {
 	PoolVersion string
 	// Carries are the annotations of the provider that a claim and its IPAddress carry, besides [AnnotationOwner].
 	Carries []string
-	// Says returns the annotations of Carries that follow from an IPAddress alone.
-	Says func(address *v1beta2.IPAddress) map[string]string
-	// Unmarked reports whether another program has allocated an IPAddress, so that it is confirmed although its claim was told, and before it is released.
-	Unmarked func(address *v1beta2.IPAddress) bool
 	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter of the claims that are worked on. Empty: all are.
 	WatchFilter string
-	// ClaimShown and AddressShown are called for every change of a claim or an IPAddress, of any provider, before its claim is queued.
-	// before is nil for a new one, and AddressShown's now for an IPAddress that is gone.
-	ClaimShown   func(before, now *v1beta2.IPAddressClaim)
-	AddressShown func(before, now *v1beta2.IPAddress)
-	// ClaimGone is called when a claim of the provider is gone and no create of its IPAddress can be carried out any more.
-	ClaimGone func(claim *v1beta2.IPAddressClaim)
 }

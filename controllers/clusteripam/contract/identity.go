@@ -35,9 +35,22 @@ func Owner(object metav1.Object) (uid types.UID, ok bool) {
 
 // IsCopy reports whether the owner annotation of a claim or an IPAddress names another object, so that its annotations are not its own.
 func IsCopy(object metav1.Object) bool {
-	_, annotated := object.GetAnnotations()[AnnotationOwner]
 	_, own := Owner(object)
-	return annotated && !own
+	return !Unmarked(object) && !own
+}
+
+// Unmarked reports whether no controller of ours has worked on an object: another program has allocated its address.
+func Unmarked(object metav1.Object) bool {
+	_, annotated := object.GetAnnotations()[AnnotationOwner]
+	return !annotated
+}
+
+// Own returns the annotations of a claim or an IPAddress; none if it is a copy.
+func Own(object metav1.Object) map[string]string {
+	if IsCopy(object) {
+		return nil
+	}
+	return object.GetAnnotations()
 }
 
 // Owns reports whether an IPAddress of the claim's name is the claim's: it is of the same pool.
@@ -110,36 +123,36 @@ func (c *Contract) Token(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddre
 
 // said returns the tokens that a claim and its IPAddress, which may be nil, say: those that count most first.
 func said(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) (all []types.UID) {
+	objects := []metav1.Object{claim}
+	if address != nil && Owns(claim, address) {
+		objects = append(objects, address)
+	}
 	var noted []types.UID
-	for _, o := range []metav1.Object{claim, address} {
-		if o == address && (address == nil || !Owns(claim, address)) || IsCopy(o) {
-			continue
-		}
+	for _, o := range objects {
 		if uid, ok := Owner(o); ok {
 			all = append(all, uid)
 		}
-		if uid, ok := o.GetAnnotations()[AnnotationClaimUID]; ok && uid != "" {
+		if uid := Own(o)[AnnotationClaimUID]; uid != "" {
 			noted = append(noted, types.UID(uid))
 		}
 	}
 	return append(all, noted...)
 }
 
-// saying returns the claims that have or say a token.
-func (c *Contract) saying(token types.UID) (all []*v1beta2.IPAddressClaim) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for name := range c.tokens[token] {
-		if claim, ok := c.Claims.Get(name.Namespace, name.Name); ok {
-			all = append(all, claim)
-		}
+// byToken is the index of claims by the tokens that they have or say.
+const byToken = "token"
+
+// tokensOf returns the values of that index.
+func tokensOf(claim *v1beta2.IPAddressClaim) (all []string) {
+	for _, token := range append(said(claim, nil), claim.UID) {
+		all = append(all, string(token))
 	}
 	return all
 }
 
 // taken reports whether another claim has a token with more right: the one whose UID it is, or an older one that says it, too.
 func (c *Contract) taken(token types.UID, by *v1beta2.IPAddressClaim) bool {
-	return slices.ContainsFunc(c.saying(token), func(o *v1beta2.IPAddressClaim) bool {
+	return slices.ContainsFunc(c.Claims.By(byToken, string(token)), func(o *v1beta2.IPAddressClaim) bool {
 		return o.UID != by.UID && (o.UID == token || Older(o, by) < 0)
 	})
 }
@@ -152,7 +165,7 @@ func Older(a, b metav1.Object) int {
 
 // Bearer returns the claim that has a token, and its IPAddress; nil where there is none. A token that only an IPAddress says is found once its claim carries it.
 func (c *Contract) Bearer(token types.UID) (*v1beta2.IPAddressClaim, *v1beta2.IPAddress) {
-	for _, claim := range c.saying(token) {
+	for _, claim := range c.Claims.By(byToken, string(token)) {
 		address, ok := c.Addresses.Get(claim.Namespace, claim.Name)
 		if !ok || !Owns(claim, address) {
 			address = nil

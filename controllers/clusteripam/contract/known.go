@@ -31,8 +31,6 @@ type Contract struct {
 	clusters  runner.Lister[*Cluster]
 
 	mu       sync.Mutex                                         // guards what follows
-	tokens   map[types.UID]map[types.NamespacedName]bool        // names of the claims that have or say a token
-	since    map[types.UID]time.Time                            // when a claim without an address was first seen
 	creating map[types.UID]time.Time                            // by UID of the claim: until when a create of its IPAddress can be carried out that the watch does not show yet
 	moved    map[types.UID]bool                                 // UIDs of claims whose IPAddress clusterctl has deleted
 	gone     map[types.NamespacedName][]*v1beta2.IPAddressClaim // claims that are gone, and whose IPAddress may exist or may be created
@@ -40,11 +38,9 @@ type Contract struct {
 
 // New returns the Contract of a term. It makes no requests.
 func New(cfg Config) *Contract {
-	c := &Contract{
-		Config: cfg, tokens: map[types.UID]map[types.NamespacedName]bool{}, since: map[types.UID]time.Time{}, creating: map[types.UID]time.Time{},
-		moved: map[types.UID]bool{}, gone: map[types.NamespacedName][]*v1beta2.IPAddressClaim{},
-	}
+	c := &Contract{Config: cfg, creating: map[types.UID]time.Time{}, moved: map[types.UID]bool{}, gone: map[types.NamespacedName][]*v1beta2.IPAddressClaim{}}
 	c.Claims = runner.Read(cfg.Term, runner.IPAddressClaims, c.claimChanged)
+	c.Claims.Index(byToken, tokensOf)
 	c.Addresses = runner.Read(cfg.Term, runner.IPAddresses, c.addressChanged)
 	c.clusters = runner.Read(cfg.Term, runner.Clusters, c.clusterChanged)
 	return c
@@ -80,41 +76,18 @@ func (c *Contract) Queue(claim types.NamespacedName) {
 }
 
 func (c *Contract) claimChanged(before, now *v1beta2.IPAddressClaim) {
-	c.mu.Lock()
-	if before != nil {
-		c.index(before, false)
-	}
 	if now == nil {
-		delete(c.since, before.UID)
+		c.mu.Lock()
 		delete(c.moved, before.UID)
 		c.gone[NameOf(before)] = append(c.gone[NameOf(before)], before)
+		c.mu.Unlock()
 	} else {
-		c.index(now, true)
-		if _, seen := c.since[now.UID]; !seen && now.Status.AddressRef.Name == "" {
-			c.since[now.UID] = time.Now()
+		if _, ours := c.Provider.Pool(now); ours {
+			c.Term.Waits(now, now.Status.AddressRef.Name == "")
 		}
-	}
-	c.mu.Unlock()
-	if now != nil {
-		c.ClaimShown(before, now)
+		c.Provider.ClaimShown(before, now)
 	}
 	c.Queue(NameOf(cmp.Or(now, before)))
-}
-
-// index notes the tokens of a claim, or that it has them no more.
-func (c *Contract) index(claim *v1beta2.IPAddressClaim, has bool) {
-	for _, token := range append(said(claim, nil), claim.UID) {
-		switch {
-		case has && c.tokens[token] == nil:
-			c.tokens[token] = map[types.NamespacedName]bool{NameOf(claim): true}
-		case has:
-			c.tokens[token][NameOf(claim)] = true
-		default:
-			if delete(c.tokens[token], NameOf(claim)); len(c.tokens[token]) == 0 {
-				delete(c.tokens, token)
-			}
-		}
-	}
 }
 
 func (c *Contract) addressChanged(before, now *v1beta2.IPAddress) {
@@ -128,7 +101,7 @@ func (c *Contract) addressChanged(before, now *v1beta2.IPAddress) {
 		c.moved[claim.UID] = true
 	}
 	c.mu.Unlock()
-	c.AddressShown(before, now)
+	c.Provider.AddressShown(before, now)
 	c.Queue(NameOf(last))
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -19,7 +20,7 @@ import (
 )
 
 // release gives back what a claim in deletion has: first its IPAddress goes, then what the provider holds, then the finalizer.
-func (c *Contract) release(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object) error {
+func (c *Contract) release(ctx context.Context, claim *v1beta2.IPAddressClaim) error {
 	if !has(claim, v1beta2.FinalizerReleaseAddress) {
 		return nil
 	}
@@ -27,7 +28,7 @@ func (c *Contract) release(ctx context.Context, claim *v1beta2.IPAddressClaim, p
 		return c.wait(ctx, claim, Waits{Reason: ReasonDeleting,
 			Message: fmt.Sprintf("The claim is being deleted, and keeps its address until others have removed their finalizers: %s.", strings.Join(others, ", "))})
 	}
-	if err := c.Provider.MayRelease(claim, pool); err != nil {
+	if err := c.Provider.MayRelease(claim); err != nil {
 		return c.wait(ctx, claim, err)
 	}
 	address, err := c.addressOf(ctx, claim, true)
@@ -40,11 +41,11 @@ func (c *Contract) release(ctx context.Context, claim *v1beta2.IPAddressClaim, p
 		}
 		return c.removeFinalizer(ctx, runner.IPAddressClaims, claim, v1beta2.FinalizerReleaseAddress)
 	}
-	if claim, err = c.mark(ctx, claim, address, c.Says(address)); err != nil { // Afterwards nothing says what it was.
+	if claim, err = c.mark(ctx, claim, address, c.Provider.Says(address)); err != nil { // Afterwards nothing says what it was.
 		return err
 	}
-	if c.Unmarked(address) {
-		if err := c.Provider.Confirm(ctx, claim, pool, address); err != nil {
+	if Unmarked(address) {
+		if err := c.Provider.Confirm(ctx, claim, address); err != nil {
 			return c.wait(ctx, claim, err)
 		}
 	}
@@ -77,13 +78,10 @@ func (c *Contract) end(ctx context.Context, address *v1beta2.IPAddress) error {
 func isGone(err error) bool { return err == nil || writes.Answered(err) && writes.NotThere(err) }
 
 // removeFinalizer removes a finalizer. An object that is gone has none.
-func (c *Contract) removeFinalizer(ctx context.Context, kind *runner.Kind, object metav1.Object, finalizer string) error {
-	if !has(object, finalizer) {
-		return nil
-	}
-	rest := slices.DeleteFunc(slices.Clone(object.GetFinalizers()), func(f string) bool { return f == finalizer })
-	patch := runner.MergePatchOfVersion(object, map[string]any{"metadata": map[string]any{"finalizers": rest}})
-	if err := c.Term.API.Patch(ctx, kind, NameOf(object), patch, nil); !isGone(err) {
+func (c *Contract) removeFinalizer(ctx context.Context, kind *runner.Kind, is metav1.Object, finalizer string) error {
+	want := is.(runtime.Object).DeepCopyObject().(metav1.Object)
+	want.SetFinalizers(slices.DeleteFunc(want.GetFinalizers(), func(f string) bool { return f == finalizer }))
+	if err := c.Term.Change(ctx, kind, is, want, nil); !isGone(err) {
 		return Refused(err, fmt.Sprintf("remove the finalizer of the %v", kind))
 	}
 	return nil
@@ -134,7 +132,7 @@ func (c *Contract) depart(ctx context.Context, name types.NamespacedName) error 
 			delete(c.gone, name)
 		}
 		c.mu.Unlock()
-		c.ClaimGone(claim)
+		c.Provider.ClaimGone(claim)
 	}
 }
 
@@ -183,6 +181,6 @@ func (c *Contract) releaseGone(ctx context.Context, claim *v1beta2.IPAddressClai
 // made reports whether an IPAddress was made for a claim that is gone. The garbage collector may have removed the owner.
 func made(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
 	token, ok := Owner(claim)
-	its, also := Owner(address)
-	return madeFor(address) == claim.UID || ok && also && its == token
+	its, _ := Owner(address)
+	return madeFor(address) == claim.UID || ok && its == token
 }

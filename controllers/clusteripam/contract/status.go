@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -30,22 +31,18 @@ func Find(conditions []metav1.Condition, kind string) *metav1.Condition {
 	return meta.FindStatusCondition(conditions, kind)
 }
 
-// Same reports whether two conditions say the same, of whatever generation.
-func Same(a, b metav1.Condition) bool {
-	return a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message
-}
-
-// Stored reports whether conditions have this one already, of its generation: `kubectl wait` waits for that. Old API versions do not store the generation.
-func Stored(conditions []metav1.Condition, c metav1.Condition) bool {
-	before := Find(conditions, c.Type)
-	return before != nil && Same(*before, c) && (before.ObservedGeneration == c.ObservedGeneration || before.ObservedGeneration == 0)
-}
-
-// With returns the conditions with c in place of the one of its type.
-func With(conditions []metav1.Condition, c metav1.Condition) []metav1.Condition {
+// Set returns conditions of an object in which the one of its type is now. news reports whether that was another one. Each has its generation: `kubectl wait` waits
+// for that. Old API versions do not store it.
+func Set(object metav1.Object, conditions []metav1.Condition, now metav1.Condition) (_ []metav1.Condition, news bool) {
+	now.Message, now.ObservedGeneration = text.Cut(now.Message, text.MaxCondition), object.GetGeneration()
+	before := Find(conditions, now.Type)
+	news = before == nil || before.Status != now.Status || before.Reason != now.Reason || before.Message != now.Message
+	if !news && before.ObservedGeneration == 0 {
+		return conditions, false
+	}
 	conditions = slices.Clone(conditions)
-	meta.SetStatusCondition(&conditions, c)
-	return conditions
+	meta.SetStatusCondition(&conditions, now)
+	return conditions, news
 }
 
 // tell writes into the status of a claim that it has an address, or a prefix.
@@ -63,12 +60,11 @@ func (c *Contract) wait(ctx context.Context, claim *v1beta2.IPAddressClaim, err 
 	if !ok {
 		return err
 	}
-	ready := metav1.Condition{Status: metav1.ConditionFalse, Reason: w.Reason, Message: text.Cut(w.Message, text.MaxCondition)}
 	before := Find(claim.Status.Conditions, v1beta2.ConditionReady)
-	if news := before == nil || before.Status != ready.Status || before.Reason != ready.Reason; news && w.Reason != ReasonDeleting {
-		c.Term.Event(claim, runner.IPAddressClaims, false, ready.Reason, ready.Message)
+	if (before == nil || before.Reason != w.Reason) && w.Reason != ReasonDeleting {
+		c.Term.Event(claim, runner.IPAddressClaims, false, w.Reason, w.Message)
 	}
-	if err := c.status(ctx, claim, claim.Status.AddressRef.Name, ready); err != nil {
+	if err := c.status(ctx, claim, claim.Status.AddressRef.Name, metav1.Condition{Status: metav1.ConditionFalse, Reason: w.Reason, Message: w.Message}); err != nil {
 		return err
 	}
 	if w.Again > 0 {
@@ -79,17 +75,11 @@ func (c *Contract) wait(ctx context.Context, claim *v1beta2.IPAddressClaim, err 
 
 // status writes the status of a claim, if it is not so already.
 func (c *Contract) status(ctx context.Context, claim *v1beta2.IPAddressClaim, address string, ready metav1.Condition) error {
-	ready.Type, ready.ObservedGeneration = v1beta2.ConditionReady, claim.Generation
-	if address == claim.Status.AddressRef.Name && Stored(claim.Status.Conditions, ready) {
-		return nil
-	}
-	status := map[string]any{"conditions": With(claim.Status.Conditions, ready)}
-	if address != "" {
-		status["addressRef"] = map[string]any{"name": address}
-	}
-	patch := runner.MergePatchOfVersion(claim, map[string]any{"status": status})
-	patch.Status = true
-	return Refused(c.Term.API.Patch(ctx, runner.IPAddressClaims, NameOf(claim), patch, nil), "write the status")
+	ready.Type = v1beta2.ConditionReady
+	want := claim.DeepCopy()
+	want.Status.AddressRef.Name = address
+	want.Status.Conditions, _ = Set(claim, claim.Status.Conditions, ready)
+	return Refused(c.Term.Change(ctx, runner.IPAddressClaims, claim, want, nil), "write the status")
 }
 
 // Refused says what a failed write was to do, and marks it if its object has changed or is gone: its event is coming.
@@ -97,7 +87,7 @@ func Refused(err error, what string) error {
 	switch {
 	case err == nil:
 		return nil
-	case changed(err):
+	case writes.Answered(err) && (apierrors.IsConflict(err) || writes.NotThere(err)):
 		return writes.RefusedLater{Err: fmt.Errorf("%s: %w", what, err)}
 	}
 	return fmt.Errorf("%s: %w", what, err)

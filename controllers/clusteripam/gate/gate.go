@@ -56,9 +56,9 @@ func newLogic(t *runner.Term) *logic {
 		}
 		l.queue(now)
 	})
-	l.deployments.Index(func(d *v1beta1.ClusterDeployment) string {
+	l.deployments.Index(byClaim, func(d *v1beta1.ClusterDeployment) []string {
 		name, _ := claimName(d)
-		return types.NamespacedName{Namespace: d.Namespace, Name: name}.String()
+		return []string{types.NamespacedName{Namespace: d.Namespace, Name: name}.String()}
 	})
 	l.claims = runner.Read(t, runner.ClusterIPAMClaims, func(before, now *v1beta1.ClusterIPAMClaim) { l.wake(cmp.Or(now, before)) })
 	l.ipams = runner.Read(t, runner.ClusterIPAMs, func(before, now *v1beta1.ClusterIPAM) { l.wake(cmp.Or(now, before)) })
@@ -69,13 +69,16 @@ func (l *logic) queue(d *v1beta1.ClusterDeployment) {
 	l.Queue.Add(runner.KeyOf(runner.ClusterDeployments, d))
 }
 
+// byClaim is the index of ClusterDeployments by the name of their claim.
+const byClaim = "claim"
+
 // wake queues the ClusterDeployments of the claim that has the name of an object. clusterctl deletes an inline claim before its ClusterDeployment, which
 // must not make it again.
 func (l *logic) wake(object metav1.Object) {
 	if contract.GoingAway(object) {
 		return
 	}
-	for _, d := range l.deployments.By(types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}.String()) {
+	for _, d := range l.deployments.By(byClaim, types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}.String()) {
 		l.queue(d)
 	}
 }

@@ -11,12 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/addresses"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/contract"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
-	"github.com/multicidr/controller-manager/controllers/ipam"
 )
 
 // AnnotationAddress on a claim and its IPAddress is the block that the claim has: an address, or a prefix with its length.
@@ -28,8 +26,8 @@ type allocator struct {
 	pools map[runner.Key]*pool
 	// wants reports whether nothing about a claim itself forbids to give it a block.
 	wants func(*claim) bool
-	// changed are the claims and pools to look at again.
-	changed map[runner.Key]bool
+	// touch is called with the claims and pools to look at again.
+	touch func(runner.Key)
 }
 
 // pool is a pool object, if it exists, and everything that refers to it.
@@ -38,14 +36,12 @@ type pool struct {
 	object    *object // nil if it does not exist
 	claims    map[types.UID]*claim
 	addresses map[types.NamespacedName]*address
-	usage     addresses.Usage
-	holders   ipam.PrefixMap[holders]
+	usage     addresses.Usage[holders]
 	waiting   map[*claim]bool
-	leaving   map[*claim]bool // in deletion, with a block: a grace period keeps them
 	// moves: clusterctl has begun to move what it has given, and the object does not say so yet.
 	moves bool
-	// reported is when its status was made last.
-	reported time.Time
+	// reported is when its status was made last, and nextFree when a grace period ended next at that time; zero if none did.
+	reported, nextFree time.Time
 }
 
 // holders are those that hold one block, in the order in which they came.
@@ -59,17 +55,12 @@ type claim struct {
 	object *v1beta2.IPAddressClaim
 	pool   *pool
 	block  netip.Prefix // that it holds; not valid if it has none
-	passed bool         // it has an IPAddress, or one may have been created
 }
 
 // address is an IPAddress.
 type address struct {
 	object *v1beta2.IPAddress
 	block  netip.Prefix // not valid if it cannot be read
-}
-
-func newAllocator(wants func(*claim) bool) *allocator {
-	return &allocator{pools: map[runner.Key]*pool{}, wants: wants, changed: map[runner.Key]bool{}}
 }
 
 // poolOf returns the key of the pool that a claim or an IPAddress of a namespace names. ok is false if it is a pool of another provider.
@@ -84,14 +75,12 @@ func poolOf(ref v1beta2.IPPoolReference, namespace string) (_ runner.Key, ok boo
 	return runner.Key{Kind: k.kind, Namespace: namespace, Name: ref.Name}, true
 }
 
-func (a *allocator) touch(k runner.Key) { a.changed[k] = true }
-
 func (a *allocator) touchClaim(c *claim) { a.touch(runner.KeyOf(runner.IPAddressClaims, c.object)) }
 
 func (a *allocator) pool(key runner.Key) *pool {
 	p, ok := a.pools[key]
 	if !ok {
-		p = &pool{key: key, claims: map[types.UID]*claim{}, addresses: map[types.NamespacedName]*address{}, waiting: map[*claim]bool{}, leaving: map[*claim]bool{}}
+		p = &pool{key: key, claims: map[types.UID]*claim{}, addresses: map[types.NamespacedName]*address{}, waiting: map[*claim]bool{}}
 		a.pools[key] = p
 	}
 	return p
@@ -153,8 +142,6 @@ func (p *pool) compiled() *addresses.Pool {
 	return p.object.compiled
 }
 
-func (p *pool) counts() v1alpha2.PoolUsage { return v1alpha2.PoolUsage(p.usage.Counts()) }
-
 // touchOverlapping looks again at the pools that have addresses of p.
 func (a *allocator) touchOverlapping(p *pool) {
 	for _, o := range a.pools {
@@ -175,7 +162,7 @@ func (p *pool) shares(o *pool) (_ netip.Addr, ok bool) {
 // eligible reports whether blocks of p may be allocated now. Without its finalizer it could vanish at any time.
 func (p *pool) eligible() bool {
 	_, _, gives := p.state()
-	return gives && !contract.Paused(p.object.meta) && !contract.GoingAway(p.object.meta) && slices.Contains(p.object.meta.GetFinalizers(), v1beta2.FinalizerProtectPool)
+	return gives && !contract.Paused(p.object) && !contract.GoingAway(p.object) && slices.Contains(p.object.Finalizers, v1beta2.FinalizerProtectPool)
 }
 
 // move notes that clusterctl has marked a claim or an IPAddress of p: the first one begins a move. Of Global pools clusterctl deletes neither the pool nor its
@@ -189,21 +176,34 @@ func (a *allocator) move(p *pool, o metav1.Object) {
 
 // grace is how long a block of p stays in use after the deletion of its claim.
 func (p *pool) grace() time.Duration {
-	if p.object == nil || p.object.meta.GetDeletionTimestamp() != nil {
+	if p.object == nil || p.object.DeletionTimestamp != nil {
 		return 0
 	}
 	return p.object.spec.grace
 }
 
-// nextFree is when the next grace period ends; zero if there is none.
-func (p *pool) nextFree() (at time.Time) {
-	for c := range p.leaving {
-		ends := c.object.DeletionTimestamp.Add(p.grace())
-		if p.grace() > 0 && (at.IsZero() || ends.Before(at)) {
-			at = ends
+// leaves returns until when only a grace period keeps the block of a claim; zero if it is not so.
+func (c *claim) leaves() (until time.Time) {
+	if grace := c.pool.grace(); grace > 0 && c.block.IsValid() && c.object.DeletionTimestamp != nil && len(contract.KeptBy(c.object)) == 0 {
+		until = c.object.DeletionTimestamp.Add(grace)
+	}
+	return until
+}
+
+// report notes that the status of p is made now. Claims that wait say when the next block is free, so they are looked at again.
+func (a *allocator) report(p *pool, now time.Time) {
+	var next time.Time
+	for _, c := range p.claims {
+		if until := c.leaves(); next.IsZero() || !until.IsZero() && until.Before(next) {
+			next = until
 		}
 	}
-	return at
+	if p.reported = now; !p.nextFree.Equal(next) {
+		p.nextFree = next
+		for c := range p.waiting {
+			a.touchClaim(c)
+		}
+	}
 }
 
 // setClaim notes a claim as it is stored.
@@ -217,18 +217,15 @@ func (a *allocator) setClaim(o *v1beta2.IPAddressClaim) {
 	if !known {
 		c = &claim{object: &v1beta2.IPAddressClaim{}, pool: p}
 		p.claims[o.UID] = c
-		a.touch(p.key) // Perhaps there is an IPAddress of its name.
 	}
-	before, said := blockSaid(c.object), blockSaid(o)
+	a.touch(p.key) // Its grace period may begin, or there may be an IPAddress of its name.
 	c.object = o
 	a.move(p, o)
 	switch own := p.addresses[contract.NameOf(o)]; {
 	case own != nil && own.block.IsValid() && contract.Owns(o, own.object):
-		c.passed = true
 		a.hold(c, own.block)
-	case c.passed: // It keeps what its IPAddress may say.
-	case said != before:
-		a.hold(c, said)
+	case !c.block.IsValid():
+		a.hold(c, blockSaid(o))
 	}
 	a.wait(c)
 }
@@ -241,35 +238,14 @@ func (a *allocator) claimGone(o *v1beta2.IPAddressClaim) {
 	}
 	delete(c.pool.claims, o.UID)
 	delete(c.pool.waiting, c)
-	a.leave(c, false)
 	a.hold(c, netip.Prefix{})
 	a.changes(c.pool)
 }
 
 // wait has a claim wait for a block of its pool, or not.
 func (a *allocator) wait(c *claim) {
-	goes, holds := c.object.DeletionTimestamp != nil, c.block.IsValid()
-	if !holds && !goes {
-		c.pool.waiting[c] = true
-	} else {
+	if c.pool.waiting[c] = true; c.block.IsValid() || c.object.DeletionTimestamp != nil {
 		delete(c.pool.waiting, c)
-	}
-	a.leave(c, holds && goes && len(contract.KeptBy(c.object)) == 0)
-}
-
-// leave notes whether only a grace period keeps a claim's block. Claims that wait say when the next block is free, so they are looked at again.
-func (a *allocator) leave(c *claim, leaves bool) {
-	p := c.pool
-	if before := p.leaving[c]; before == leaves {
-		return
-	} else if delete(p.leaving, c); leaves {
-		p.leaving[c] = true
-	}
-	if p.grace() > 0 {
-		a.touch(p.key)
-		for w := range p.waiting {
-			a.touchClaim(w)
-		}
 	}
 }
 
@@ -289,9 +265,8 @@ func (a *allocator) setAddress(o *v1beta2.IPAddress) {
 	at := &address{object: o, block: blockOf(o)}
 	p.addresses[contract.NameOf(o)] = at
 	if at.block.IsValid() {
-		v := p.holders.Insert(at.block)
+		v := p.usage.Insert(at.block)
 		v.addresses = append(v.addresses, at)
-		p.usage.Use(at.block)
 	}
 }
 
@@ -305,10 +280,9 @@ func (a *allocator) addressGone(o *v1beta2.IPAddress) {
 	at := p.addresses[contract.NameOf(o)]
 	delete(p.addresses, contract.NameOf(o))
 	if at.block.IsValid() {
-		v := p.holders.At(at.block)
+		v := p.usage.At(at.block)
 		v.addresses = slices.DeleteFunc(v.addresses, func(o *address) bool { return o == at })
-		p.holders.Remove(at.block)
-		p.usage.Free(at.block)
+		p.usage.Remove(at.block)
 		a.wake(p, at.block)
 	}
 	a.changes(p)
@@ -316,7 +290,7 @@ func (a *allocator) addressGone(o *v1beta2.IPAddress) {
 
 // others returns the IPAddresses that have an address of a block, but not the one of this name.
 func (p *pool) others(block netip.Prefix, name types.NamespacedName) (all []*address) {
-	for v := range p.holders.Values(block) {
+	for v := range p.usage.Values(block) {
 		for _, at := range v.addresses {
 			if contract.NameOf(at.object) != name {
 				all = append(all, at)
@@ -336,7 +310,7 @@ func (p *pool) clashes() (all [][]*address) {
 		together = nil
 	}
 	for _, family := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-		for v := range p.holders.Values(netip.PrefixFrom(family, 0)) {
+		for v := range p.usage.Values(netip.PrefixFrom(family, 0)) {
 			for _, at := range v.addresses {
 				if len(together) > 0 && !together[0].block.Overlaps(at.block) {
 					end()
@@ -356,15 +330,13 @@ func (a *allocator) hold(c *claim, block netip.Prefix) {
 		return
 	}
 	if c.block = block; block.IsValid() {
-		v := p.holders.Insert(block)
+		v := p.usage.Insert(block)
 		v.claims = append(v.claims, c)
-		p.usage.Use(block)
 	}
 	if before.IsValid() {
-		v := p.holders.At(before)
+		v := p.usage.At(before)
 		v.claims = slices.DeleteFunc(v.claims, func(o *claim) bool { return o == c })
-		p.holders.Remove(before)
-		p.usage.Free(before)
+		p.usage.Remove(before)
 		a.wake(p, before)
 	}
 	a.touch(p.key)
@@ -372,7 +344,7 @@ func (a *allocator) hold(c *claim, block netip.Prefix) {
 
 // wake looks again at the claims that hold an address of a block that somebody else held, too.
 func (a *allocator) wake(p *pool, block netip.Prefix) {
-	for v := range p.holders.Values(block) {
+	for v := range p.usage.Values(block) {
 		for _, c := range v.claims {
 			a.touchClaim(c)
 		}
@@ -382,7 +354,7 @@ func (a *allocator) wake(p *pool, block netip.Prefix) {
 // want returns what a claim holds. A claim that holds nothing is given the next block, unless others wait for longer. by says who else has an address of
 // the block; empty if it is the claim's alone.
 func (a *allocator) want(c *claim) (block netip.Prefix, by string) {
-	if !c.passed && !blockSaid(c.object).IsValid() && c.first() != "" { // Nobody knows of it yet, and so it gets another one.
+	if !blockSaid(c.object).IsValid() && c.first() != "" { // Nobody knows of it yet, or somebody has decided so.
 		a.hold(c, netip.Prefix{})
 	}
 	a.wait(c)
@@ -398,7 +370,7 @@ func (c *claim) first() (by string) {
 	if all := c.pool.others(c.block, contract.NameOf(c.object)); len(all) > 0 {
 		return "IPAddress " + contract.NameOf(all[0].object).String()
 	}
-	for v := range c.pool.holders.Values(c.block) {
+	for v := range c.pool.usage.Values(c.block) {
 		switch {
 		case len(v.claims) == 0:
 		case v.claims[0] == c:
@@ -446,18 +418,13 @@ func blockOf(o *v1beta2.IPAddress) netip.Prefix {
 
 // blockSaid returns the block that the annotation of a claim says; not valid if it says none.
 func blockSaid(o *v1beta2.IPAddressClaim) netip.Prefix {
-	text := o.Annotations[AnnotationAddress]
-	if text == "" || contract.IsCopy(o) {
-		return netip.Prefix{}
-	}
+	text := contract.Own(o)[AnnotationAddress]
 	if block, err := netip.ParsePrefix(text); err == nil && kinds[o.Spec.PoolRef.Kind].prefixes {
 		return block.Masked()
 	}
-	at, err := netip.ParseAddr(text)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	return netip.PrefixFrom(at.WithZone(""), at.BitLen())
+	at, _ := netip.ParseAddr(text)
+	block, _ := at.WithZone("").Prefix(at.BitLen())
+	return block
 }
 
 // textOf is how a block is written in annotations and texts: as an address if it is one.

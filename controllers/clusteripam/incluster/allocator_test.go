@@ -3,8 +3,6 @@ package incluster
 import (
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
-	"slices"
 	"testing"
 	"time"
 
@@ -19,7 +17,7 @@ import (
 var poolP = runner.Key{Kind: runner.InClusterIPPools, Namespace: "n", Name: "p"}
 
 func poolWith(addresses ...string) *object {
-	return ofAddresses(v1alpha2.KindInClusterIPPool, &metav1.ObjectMeta{Namespace: "n", Name: "p", UID: "p", Finalizers: []string{v1beta2.FinalizerProtectPool}},
+	return ofAddresses(v1alpha2.KindInClusterIPPool, metav1.ObjectMeta{Namespace: "n", Name: "p", UID: "p", Finalizers: []string{v1beta2.FinalizerProtectPool}},
 		&v1alpha2.InClusterIPPoolSpec{Addresses: addresses, Prefix: 8}, v1alpha2.InClusterIPPoolStatus{})
 }
 
@@ -37,6 +35,10 @@ func addressOf(name, address string) *v1beta2.IPAddress {
 }
 
 func everybodyWants(*claim) bool { return true }
+
+func newAllocator(wants func(*claim) bool) *allocator {
+	return &allocator{pools: map[runner.Key]*pool{}, wants: wants, touch: func(runner.Key) {}}
+}
 
 // Claims that wait get addresses in the order of their creation, whoever asks first. Those that do not want one now wait again later.
 func TestTheOldestClaimIsServedFirst(t *testing.T) {
@@ -85,80 +87,6 @@ func TestAReservationThatNobodyKnows(t *testing.T) {
 	a.setAddress(addressOf("other", first.Addr().String()))
 	if second, by := a.want(c); !second.IsValid() || second == first || by != "" {
 		t.Errorf("it had %v, and gets %v, which is also of %q", first, second, by)
-	}
-}
-
-// The allocator in random histories, beside a slow one: who holds a block, which is the next one, and which IPAddresses are in conflict.
-func TestAllocatorHistories(t *testing.T) {
-	for seed := range uint64(300) {
-		d := rand.New(rand.NewPCG(seed, 0))
-		a := newAllocator(everybodyWants)
-		a.setPool(poolP, poolWith("10.0.0.1-10.0.0.9"))
-		addresses := map[string]string{}
-		for range 200 {
-			name := fmt.Sprint("c", d.IntN(12))
-			switch d.IntN(6) {
-			case 0:
-				a.setClaim(claimOf(name, time.Duration(d.IntN(9))*time.Hour))
-			case 1:
-				a.claimGone(claimOf(name, 0))
-			case 2:
-				if addresses[name] == "" {
-					addresses[name] = fmt.Sprint("10.0.0.", 1+d.IntN(12))
-					a.setAddress(addressOf(name, addresses[name]))
-					if c := a.claim(claimOf(name, 0)); c != nil { // It gets the annotation.
-						a.setClaim(c.object)
-					}
-				}
-			case 3:
-				a.addressGone(addressOf(name, ""))
-				delete(addresses, name)
-			case 4:
-				a.setPool(poolP, poolWith(fmt.Sprintf("10.0.0.%d-10.0.0.%d", 1+d.IntN(4), 5+d.IntN(6))))
-			case 5:
-				if c := a.claim(claimOf(name, 0)); c != nil {
-					a.want(c)
-				}
-			}
-			a.serve(a.pools[poolP])
-			judgeAllocator(t, a, addresses)
-		}
-		if t.Failed() {
-			t.Fatalf("seed %d", seed)
-		}
-	}
-}
-
-func judgeAllocator(t *testing.T, a *allocator, addresses map[string]string) {
-	t.Helper()
-	p := a.pools[poolP]
-	held := map[netip.Prefix][]string{} // by whom
-	for name, at := range addresses {
-		block := netip.MustParsePrefix(at + "/32")
-		held[block] = append(held[block], name)
-		if c := p.claims[types.UID(name)]; c != nil && c.block != block {
-			t.Errorf("%s has %v, and its IPAddress says %v", name, c.block, block)
-		}
-	}
-	conflicts := 0
-	for _, names := range held {
-		if len(names) > 1 {
-			conflicts++
-		}
-	}
-	for name, c := range p.claims {
-		if c.block.IsValid() && !slices.Contains(held[c.block], string(name)) {
-			held[c.block] = append(held[c.block], string(name))
-		}
-		if p.waiting[c] != !c.block.IsValid() {
-			t.Errorf("%s has %v and waits: %t", name, c.block, p.waiting[c])
-		}
-	}
-	if n := p.usage.Counts(); n.Used != len(held) || len(p.clashes()) != conflicts {
-		t.Errorf("%+v are counted and %v in conflict; held are %v", n, p.clashes(), held)
-	}
-	if next, ok := p.usage.Next(); ok && (len(held[next]) > 0 || len(p.waiting) > 0) {
-		t.Errorf("the next one is %v, held are %v, and %d wait", next, held, len(p.waiting))
 	}
 }
 

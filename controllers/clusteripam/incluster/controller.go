@@ -60,41 +60,55 @@ type logic struct {
 
 func newLogic(t *runner.Term, namespace, watchFilter string) *logic {
 	l := &logic{term: t, namespaced: namespace != ""}
-	l.allocator = newAllocator(func(c *claim) bool { return l.Wants(c.object, c.pool.object.meta) })
+	l.allocator = &allocator{pools: map[runner.Key]*pool{}, touch: t.Queue.Add,
+		wants: func(c *claim) bool { return l.Wants(c.object, c.pool.object) }}
 	readPools(l, runner.InClusterIPPools, func(o *v1alpha2.InClusterIPPool) *object {
-		return ofAddresses(v1alpha2.KindInClusterIPPool, o, &o.Spec, o.Status)
+		return ofAddresses(v1alpha2.KindInClusterIPPool, o.ObjectMeta, &o.Spec, o.Status)
 	})
 	readPools(l, runner.InClusterPrefixPools, func(o *v1alpha2.InClusterPrefixPool) *object {
-		return ofPrefixes(v1alpha2.KindInClusterPrefixPool, o, &o.Spec, o.Status)
+		return ofPrefixes(v1alpha2.KindInClusterPrefixPool, o.ObjectMeta, &o.Spec, o.Status)
 	})
 	if !l.namespaced {
 		readPools(l, runner.GlobalInClusterIPPools, func(o *v1alpha2.GlobalInClusterIPPool) *object {
-			return ofAddresses(v1alpha2.KindGlobalInClusterIPPool, o, &o.Spec, o.Status)
+			return ofAddresses(v1alpha2.KindGlobalInClusterIPPool, o.ObjectMeta, &o.Spec, o.Status)
 		})
 		readPools(l, runner.GlobalInClusterPrefixPools, func(o *v1alpha2.GlobalInClusterPrefixPool) *object {
-			return ofPrefixes(v1alpha2.KindGlobalInClusterPrefixPool, o, &o.Spec, o.Status)
+			return ofPrefixes(v1alpha2.KindGlobalInClusterPrefixPool, o.ObjectMeta, &o.Spec, o.Status)
 		})
 	}
 	l.Contract = contract.New(contract.Config{
 		Term: t, Provider: l, PoolVersion: runner.InClusterIPPools.Versions[0], WatchFilter: watchFilter, Carries: []string{AnnotationAddress},
-		Says: func(a *v1beta2.IPAddress) map[string]string {
-			if block := blockOf(a); block.IsValid() {
-				return map[string]string{AnnotationAddress: textOf(block)}
-			}
-			return nil
-		},
-		Unmarked:   func(*v1beta2.IPAddress) bool { return false },
-		ClaimShown: func(_, now *v1beta2.IPAddressClaim) { l.change(func(a *allocator) { a.setClaim(now) }) },
-		ClaimGone:  func(last *v1beta2.IPAddressClaim) { l.change(func(a *allocator) { a.claimGone(last) }) },
-		AddressShown: func(before, now *v1beta2.IPAddress) {
-			if now == nil {
-				l.change(func(a *allocator) { a.addressGone(before) })
-			} else {
-				l.change(func(a *allocator) { a.setAddress(now) })
-			}
-		},
 	})
 	return l
+}
+
+// Says implements contract.Provider.
+func (l *logic) Says(address *v1beta2.IPAddress) map[string]string {
+	if block := blockOf(address); block.IsValid() {
+		return map[string]string{AnnotationAddress: textOf(block)}
+	}
+	return nil
+}
+
+// ClaimShown implements contract.Provider.
+func (l *logic) ClaimShown(_, now *v1beta2.IPAddressClaim) {
+	l.change(func(a *allocator) { a.setClaim(now) })
+}
+
+// ClaimGone implements contract.Provider.
+func (l *logic) ClaimGone(last *v1beta2.IPAddressClaim) {
+	l.change(func(a *allocator) { a.claimGone(last) })
+}
+
+// AddressShown implements contract.Provider.
+func (l *logic) AddressShown(before, now *v1beta2.IPAddress) {
+	l.change(func(a *allocator) {
+		if now == nil {
+			a.addressGone(before)
+		} else {
+			a.setAddress(now)
+		}
+	})
 }
 
 // readPools has the pools of a kind read.
@@ -108,15 +122,11 @@ func readPools[T any, P runner.Pointer[T]](l *logic, kind *runner.Kind, view fun
 	})
 }
 
-// change changes the allocator, and queues what has to be looked at again.
+// change looks at the allocator, or changes it.
 func (l *logic) change(how func(*allocator)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	how(l.allocator)
-	for key := range l.allocator.changed {
-		l.term.Queue.Add(key)
-	}
-	clear(l.allocator.changed)
 }
 
 // Reconcile implements runner.Logic.
@@ -136,7 +146,7 @@ func (l *logic) Pool(claim *v1beta2.IPAddressClaim) (pool metav1.Object, ours bo
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if p := l.allocator.pools[key]; p != nil && p.object != nil {
-		pool = p.object.meta
+		pool = p.object
 	}
 	return pool, true
 }
@@ -158,11 +168,10 @@ func (l *logic) Allocate(_ context.Context, claim *v1beta2.IPAddressClaim, pool 
 		switch {
 		case blockSaid(claim) != block:
 			return
-		case pool == nil || o.meta.GetUID() != pool.GetUID(): // It was created again just now, and queues the claim.
+		case pool == nil || o.UID != pool.GetUID(): // It was created again just now, and queues the claim.
 			err = writes.Pending{}
 			return
 		}
-		c.passed = true
 		given.Address, given.Prefix, given.Gateway = block.Addr(), o.spec.addresses.Prefix, o.spec.gateway
 		if o.kind.prefixes {
 			given.Prefix = block.Bits()
@@ -172,11 +181,11 @@ func (l *logic) Allocate(_ context.Context, claim *v1beta2.IPAddressClaim, pool 
 }
 
 // Confirm implements contract.Provider: no other IPAddress of the pool has an address of this one.
-func (l *logic) Confirm(_ context.Context, _ *v1beta2.IPAddressClaim, _ metav1.Object, address *v1beta2.IPAddress) (err error) {
+func (l *logic) Confirm(_ context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) (err error) {
 	l.change(func(a *allocator) {
 		key, _ := poolOf(address.Spec.PoolRef, address.Namespace)
 		p, block := a.pools[key], blockOf(address)
-		if p == nil || !block.IsValid() {
+		if p == nil || !block.IsValid() || claim.DeletionTimestamp != nil {
 			return
 		}
 		if others := p.others(block, contract.NameOf(address)); len(others) > 0 {
@@ -188,16 +197,15 @@ func (l *logic) Confirm(_ context.Context, _ *v1beta2.IPAddressClaim, _ metav1.O
 }
 
 // MayRelease implements contract.Provider: an address stays for the grace period of its pool.
-func (l *logic) MayRelease(claim *v1beta2.IPAddressClaim, _ metav1.Object) error {
-	var grace time.Duration
+func (l *logic) MayRelease(claim *v1beta2.IPAddressClaim) error {
+	until := claim.DeletionTimestamp.Time
 	l.change(func(a *allocator) {
-		if c := a.claim(claim); c != nil && (claim.Status.AddressRef.Name != "" || blockSaid(claim).IsValid()) {
-			grace = c.pool.grace()
+		if c := a.claim(claim); c != nil && c.block.IsValid() {
+			until = until.Add(c.pool.grace())
 		}
 	})
-	until := claim.DeletionTimestamp.Add(grace)
 	rest := time.Until(until)
-	if grace == 0 || rest <= 0 {
+	if rest <= 0 {
 		return nil
 	}
 	return contract.Waits{Reason: contract.ReasonDeleting, Again: rest,

@@ -35,12 +35,13 @@ var kinds = map[string]kindOf{
 	v1alpha2.KindGlobalInClusterPrefixPool: {kind: runner.GlobalInClusterPrefixPools, global: true, prefixes: true},
 }
 
-// object is what the four kinds have in common.
+// object is what the four kinds have in common. It is encoded like them, without the spec.
 type object struct {
-	kind   kindOf
-	meta   metav1.Object
-	spec   spec
-	status v1alpha2.InClusterIPPoolStatus
+	metav1.ObjectMeta `json:"metadata"`
+	Status            v1alpha2.InClusterIPPoolStatus `json:"status"`
+
+	kind kindOf
+	spec spec
 	// invalid is why nothing is allocated from it; compiled is nil then. Both are set by compile.
 	compiled *addresses.Pool
 	invalid  error
@@ -64,7 +65,7 @@ func (o *object) compile() {
 
 // copiedFrom returns the UID of the Global pool in another cluster from which o was copied; empty if it was not, or somebody has confirmed it.
 func (o *object) copiedFrom() string {
-	if said := o.meta.GetAnnotations()[AnnotationPoolUID]; o.kind.global && said != string(o.meta.GetUID()) {
+	if said := o.Annotations[AnnotationPoolUID]; o.kind.global && said != string(o.UID) {
 		return said
 	}
 	return ""
@@ -72,17 +73,17 @@ func (o *object) copiedFrom() string {
 
 // moved reports whether o says that what it has given is in another cluster by now. A copy of o does not.
 func (o *object) moved() bool {
-	return o != nil && o.meta.GetAnnotations()[AnnotationPoolMoved] == string(o.meta.GetUID())
+	return o != nil && o.Annotations[AnnotationPoolMoved] == string(o.UID)
 }
 
 // alike reports whether o is for claims what it was before: only its status has changed. Either may be nil.
 func (o *object) alike(before *object) bool {
-	return o != nil && before != nil && reflect.DeepEqual(o.spec, before.spec) && maps.Equal(o.meta.GetAnnotations(), before.meta.GetAnnotations()) &&
-		slices.Equal(o.meta.GetFinalizers(), before.meta.GetFinalizers()) && (o.meta.GetDeletionTimestamp() == nil) == (before.meta.GetDeletionTimestamp() == nil)
+	return o != nil && before != nil && reflect.DeepEqual(o.spec, before.spec) && maps.Equal(o.Annotations, before.Annotations) &&
+		slices.Equal(o.Finalizers, before.Finalizers) && (o.DeletionTimestamp == nil) == (before.DeletionTimestamp == nil)
 }
 
-func ofAddresses(kind string, meta metav1.Object, s *v1alpha2.InClusterIPPoolSpec, status v1alpha2.InClusterIPPoolStatus) *object {
-	o := &object{kind: kinds[kind], meta: meta, status: status, spec: spec{gateway: s.Gateway, addresses: addresses.Spec{
+func ofAddresses(kind string, meta metav1.ObjectMeta, s *v1alpha2.InClusterIPPoolSpec, status v1alpha2.InClusterIPPoolStatus) *object {
+	o := &object{ObjectMeta: meta, Status: status, kind: kinds[kind], spec: spec{gateway: s.Gateway, addresses: addresses.Spec{
 		Addresses: s.Addresses, Excluded: s.ExcludedAddresses, Gateway: s.Gateway, Prefix: s.Prefix, AllocateReserved: s.AllocateReservedIPAddresses,
 	}}}
 	if s.AddressReuseGracePeriodSeconds != nil {
@@ -91,8 +92,8 @@ func ofAddresses(kind string, meta metav1.Object, s *v1alpha2.InClusterIPPoolSpe
 	return o
 }
 
-func ofPrefixes(kind string, meta metav1.Object, s *v1alpha2.InClusterPrefixPoolSpec, status v1alpha2.InClusterIPPoolStatus) *object {
-	return &object{kind: kinds[kind], meta: meta, status: status, spec: spec{gateway: s.Gateway, prefixes: addresses.PrefixSpec{
+func ofPrefixes(kind string, meta metav1.ObjectMeta, s *v1alpha2.InClusterPrefixPoolSpec, status v1alpha2.InClusterIPPoolStatus) *object {
+	return &object{ObjectMeta: meta, Status: status, kind: kinds[kind], spec: spec{gateway: s.Gateway, prefixes: addresses.PrefixSpec{
 		Prefixes: s.Prefixes, Length: s.AllocationPrefixLength, Excluded: s.ExcludedPrefixes, Gateway: s.Gateway,
 	}}}
 }

@@ -573,7 +573,7 @@ func (j *judge) claimStored(server string, before, now *unstructured.Unstructure
 	h, exists := j.holds[server][c.Name]
 	address := strings.TrimSuffix(ready.Message[strings.LastIndex(ready.Message, " ")+1:], ".")
 	if before != nil {
-		if was := contract.Find(contracttest.To[v1beta2.IPAddressClaim](before).Status.Conditions, v1beta2.ConditionReady); was != nil && contract.Same(*was, *ready) {
+		if was := contract.Find(contracttest.To[v1beta2.IPAddressClaim](before).Status.Conditions, v1beta2.ConditionReady); was != nil && was.Status == ready.Status && was.Message == ready.Message {
 			return
 		}
 	}

@@ -3,9 +3,9 @@ package infoblox
 import (
 	"cmp"
 	"context"
+	"maps"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
@@ -21,7 +21,7 @@ const maxSteps = 5
 
 // allocate returns what a claim has that carries its host record.
 func (l *logic) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object) (none contract.Allocation, _ error) {
-	from, err := l.poolFor(claim, pool)
+	from, err := l.sourceFor(claim, pool)
 	if err != nil {
 		return none, err
 	}
@@ -34,21 +34,19 @@ func (l *logic) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim, poo
 	}
 	o := l.ownerOf(claim, nil)
 	o.shares = shares(at.name, claim.Name, o.token, from.dnsZone)
-	s, err := l.obtain(ctx, from.source, claim, o, at)
+	s, err := l.obtain(ctx, from, claim, o, at)
 	switch {
-	case wapi.IsFull(err): // The next check of the pool, or the end of a claim, ends that.
+	case wapi.IsFull(err):
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if now := l.checked[contract.NameOf(pool)]; now != nil && equality.Semantic.DeepEqual(now.of.Spec, from.of.Spec) { // It may have been checked, or widened, meanwhile.
-			now.full = true
-		}
-		return none, exhausted(claim)
+		l.full[contract.NameOf(pool)] = full{pool.GetGeneration(), time.Now().Add(checkEvery)}
+		return none, exhausted(claim, checkEvery)
 	case err != nil:
 		return none, failed(v1beta2.ReasonAllocationFailed, "did not allocate an address", err)
 	case s.verb == taken && !o.shares && at.name != ownName(claim.Name, o.token): // Under the former name there is nothing of the claim.
-		own := recordName{at.place, ownName(claim.Name, o.token)}.annotations("")
-		patch := runner.MergePatch(claim, map[string]any{"metadata": map[string]any{"annotations": own}})
-		return none, cmp.Or[error](l.term.API.Patch(ctx, runner.IPAddressClaims, contract.NameOf(claim), patch, nil), writes.Later(100*time.Millisecond))
+		want := claim.DeepCopy()
+		maps.Copy(want.Annotations, recordName{at.place, ownName(claim.Name, o.token)}.annotations(""))
+		return none, cmp.Or[error](l.term.Change(ctx, runner.IPAddressClaims, claim, want, nil), writes.Later(100*time.Millisecond))
 	case s.verb != use:
 		return none, without(claim, at, o, s)
 	}
@@ -96,31 +94,27 @@ func (l *logic) obtain(ctx context.Context, from source, claim *v1beta2.IPAddres
 		return s, err
 	}
 	defer done()
-	n, useless := neighbourhood{l, contract.NameOf(claim), at.place}, false
+	n := neighbourhood{l, contract.NameOf(claim), at.place}
 	for range maxSteps {
 		found, err := from.client.Hosts(ctx, at.name, at.networkView)
 		if err != nil {
 			return s, err
 		}
 		s = o.next(from.record(at.name), from.subnets, found, n)
-		switch {
-		case s.verb != create && s.verb != update:
+		if s.verb != create && s.verb != update {
 			return s, nil
-		case s.verb == create && !isIn(from.dnsZone, at.name):
-			return s, waits(v1beta2.ReasonAllocationFailed, 0, "The host name %s was chosen before the pool had the zone %s, and is not in it. "+
-				"Remove the annotation %s of the claim, which then gets another name. Or let the pool have no zone.", at.name, from.dnsZone, AnnotationPlace)
 		}
-		useless = useless || s.useless
-		if err := l.write(ctx, from, at, s, useless, n); err != nil {
+		if err := l.write(ctx, from, at, s, o.fresh, n); err != nil {
 			return s, err
 		}
+		o.fresh = o.fresh || !s.address.IsValid()
 	}
 	return s, waits(v1beta2.ReasonAllocationFailed, checkEvery, "After %d writes the host record %s has no address that can be used. Find out in Infoblox who else writes it. "+
 		"Reserve the gateways there, and addresses that IPAddresses have and Infoblox gives to others. The controller tries again.", maxSteps, at.name)
 }
 
-// write carries out a step, with the first subnet that has a free address. Once Infoblox gave one that is useless, it must not choose any that is.
-func (l *logic) write(ctx context.Context, from source, at recordName, s step, useless bool, w neighbourhood) (err error) {
+// write carries out a step, with the first subnet that has a free address. again: Infoblox has given one that is useless, and must not choose any that is.
+func (l *logic) write(ctx context.Context, from source, at recordName, s step, again bool, w neighbourhood) (err error) {
 	if s.address.IsValid() {
 		return l.put(ctx, from.client, at, s.record)
 	}
@@ -130,7 +124,7 @@ func (l *logic) write(ctx context.Context, from source, at recordName, s step, u
 	}
 	for _, n := range from.subnets {
 		next := wapi.Next{Network: n.prefix, View: from.networkView}
-		if useless {
+		if again {
 			if next.Exclude = w.heldIn(n.prefix); n.gateway.IsValid() {
 				next.Exclude = append(next.Exclude, n.gateway)
 			}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -57,7 +56,6 @@ type logic struct {
 	// fence is passed by writes to Infoblox, too: a former leader must not release an address that its successor has allocated.
 	fence           writes.Fence
 	secretNamespace string
-	began           time.Time
 
 	instances runner.Lister[*v1alpha1.InfobloxInstance]
 	pools     runner.Lister[*v1alpha1.InfobloxIPPool]
@@ -65,15 +63,14 @@ type logic struct {
 
 	mu      sync.Mutex // guards what follows
 	servers map[string]*server
-	checked map[types.NamespacedName]*checked
-	records map[recordName]*record // without their InfobloxInstances: two of these can be one Infoblox
-	fresh   map[types.UID]bool     // claims whose record this process has chosen
+	full    map[types.NamespacedName]full // pools
+	records map[recordName]*record        // without their InfobloxInstances: two of these can be one Infoblox
 }
 
 func newLogic(t *runner.Term, cfg Config, connect func(wapi.Config) (*wapi.Client, error)) *logic {
 	l := &logic{
-		term: t, connect: connect, fence: cmp.Or[writes.Fence](cfg.Fence, &lease.Fence{}), secretNamespace: cfg.SecretNamespace, began: time.Now(),
-		servers: map[string]*server{}, checked: map[types.NamespacedName]*checked{}, records: map[recordName]*record{}, fresh: map[types.UID]bool{},
+		term: t, connect: connect, fence: cmp.Or[writes.Fence](cfg.Fence, &lease.Fence{}), secretNamespace: cfg.SecretNamespace,
+		servers: map[string]*server{}, full: map[types.NamespacedName]full{}, records: map[recordName]*record{},
 	}
 	l.instances = runner.Read(t, runner.InfobloxInstances, l.instanceChanged)
 	l.pools = runner.Read(t, runner.InfobloxIPPools, l.poolChanged)
@@ -81,12 +78,11 @@ func newLogic(t *runner.Term, cfg Config, connect func(wapi.Config) (*wapi.Clien
 		l.secrets = runner.Read(t, runner.Secrets, l.secretChanged)
 	}
 	l.contract = contract.New(contract.Config{
-		Term: t, Provider: l, PoolVersion: runner.InfobloxIPPools.Versions[0], WatchFilter: cfg.WatchFilter, Says: l.says, Unmarked: unmarked,
-		Carries:    []string{AnnotationPlace, AnnotationName, AnnotationAddress},
-		ClaimShown: l.claimShown, ClaimGone: l.claimGone, AddressShown: l.addressShown,
+		Term: t, Provider: l, PoolVersion: runner.InfobloxIPPools.Versions[0], WatchFilter: cfg.WatchFilter,
+		Carries: []string{AnnotationPlace, AnnotationName, AnnotationAddress},
 	})
-	l.contract.Claims.Index(func(claim *v1beta2.IPAddressClaim) string { return textOf(claim.Spec.PoolRef, said(claim)) })
-	l.contract.Addresses.Index(func(address *v1beta2.IPAddress) string { return textOf(address.Spec.PoolRef, has(nil, address)) })
+	l.contract.Claims.Index(byAddress, func(claim *v1beta2.IPAddressClaim) []string { return valueOf(claim.Spec.PoolRef, said(claim)) })
+	l.contract.Addresses.Index(byAddress, func(address *v1beta2.IPAddress) []string { return valueOf(address.Spec.PoolRef, has(nil, address)) })
 	return l
 }
 
@@ -104,41 +100,21 @@ func (l *logic) Reconcile(ctx context.Context, key runner.Key) error {
 	return fmt.Errorf("%v: nobody works on that: %w", key, errors.ErrUnsupported)
 }
 
-// shown is what the debug page shows.
-type shown struct {
-	Instances, Pools map[string]verdict
-	Waiting          map[string]string `json:",omitempty"` // reasons by claim
-	Addresses        int
-}
-
-// Show implements runner.Logic.
+// Show implements runner.Logic. Why pools and claims wait is in their conditions.
 func (l *logic) Show() any {
-	s := shown{Instances: map[string]verdict{}, Pools: map[string]verdict{}, Waiting: map[string]string{}}
-	for _, claim := range l.contract.Claims.List() {
-		if ready := contract.Find(claim.Status.Conditions, v1beta2.ConditionReady); ofInfoblox(claim.Spec.PoolRef) && claim.Status.AddressRef.Name == "" && ready != nil {
-			s.Waiting[contract.NameOf(claim).String()] = ready.Reason
-		}
-	}
-	for _, address := range l.contract.Addresses.List() {
-		if ofInfoblox(address.Spec.PoolRef) {
-			s.Addresses++
-		}
-	}
+	instances := map[string]verdict{}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for name, i := range l.servers {
-		s.Instances[name] = i.verdict
+	for name, s := range l.servers {
+		instances[name] = s.verdict
 	}
-	for name, p := range l.checked {
-		s.Pools[name.String()] = p.verdict
-	}
-	return s
+	return map[string]any{"instances": instances}
 }
 
 // Figures implements runner.Logic.
 func (l *logic) Figures() (f runner.Figures) {
 	f.Waiting, f.Bound = l.contract.Figures()
-	for _, text := range l.contract.Addresses.Values() {
+	for _, text := range l.contract.Addresses.Values(byAddress) {
 		places, holders := map[place]bool{}, l.holders(text)
 		for _, at := range holders {
 			places[at] = true

@@ -83,33 +83,10 @@ func (l *logic) put(ctx context.Context, c *wapi.Client, at recordName, r wapi.R
 	})
 }
 
-func (l *logic) claimShown(before, now *v1beta2.IPAddressClaim) {
-	if before == nil {
-		l.doubt(now)
-	}
-}
-
-func (l *logic) addressShown(before, now *v1beta2.IPAddress) {
-	if now == nil {
-		l.left(before.Namespace, before.Spec.PoolRef)
-		return
-	}
-	// One that this process has created is neither.
-	if claim, ok := l.contract.Claims.Get(now.Namespace, now.Name); ok && before == nil && (unmarked(now) || l.contract.Token(claim, now) != claim.UID) {
-		l.doubt(claim)
-	}
-}
-
-// doubt is called when a claim or its IPAddress is new here. While the claim has not been told of a confirmed address, or gives it back, the writes of an earlier
-// process, or of the cluster from which it was moved, may still be carried out.
-func (l *logic) doubt(claim *v1beta2.IPAddressClaim) {
-	address, found := l.contract.Addresses.Get(claim.Namespace, claim.Name)
-	finished := claim.Status.AddressRef.Name != "" && claim.DeletionTimestamp == nil && (!found || !unmarked(address))
-	at, ok := recordOf(claim)
-	if !ok && found { // The claim has lost its own annotations.
-		at, ok = recordOf(address)
-	}
-	if ok && !finished && ofInfoblox(claim.Spec.PoolRef) {
+// ClaimShown implements contract.Provider. When this process first sees a claim that has a host record, writes of an earlier process, or of the cluster from
+// which the claim was moved, may still be carried out.
+func (l *logic) ClaimShown(before, now *v1beta2.IPAddressClaim) {
+	if at, ok := recordOf(now); ok && before == nil && ofInfoblox(now.Spec.PoolRef) {
 		l.unsettle(at)
 	}
 }

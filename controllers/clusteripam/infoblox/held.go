@@ -19,10 +19,8 @@ func ofInfoblox(r v1beta2.IPPoolReference) bool {
 }
 
 // said returns the address that a claim says; not valid if it says none.
-func said(claim *v1beta2.IPAddressClaim) (a netip.Addr) {
-	if !contract.IsCopy(claim) {
-		a, _ = netip.ParseAddr(claim.Annotations[AnnotationAddress])
-	}
+func said(claim *v1beta2.IPAddressClaim) netip.Addr {
+	a, _ := netip.ParseAddr(contract.Own(claim)[AnnotationAddress])
 	return a
 }
 
@@ -35,22 +33,25 @@ func has(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) (a netip.Add
 	return said(claim)
 }
 
-// textOf is how the indexes of claims and IPAddresses have an address of a pool; empty for one of another provider.
-func textOf(pool v1beta2.IPPoolReference, a netip.Addr) string {
+// byAddress is the index of claims and IPAddresses of InfobloxIPPools by the address that they say.
+const byAddress = "address"
+
+// valueOf returns the value of that index; none if there is none.
+func valueOf(pool v1beta2.IPPoolReference, a netip.Addr) []string {
 	if !ofInfoblox(pool) || !a.IsValid() {
-		return ""
+		return nil
 	}
-	return a.String()
+	return []string{a.String()}
 }
 
 // holders returns the names of the claims and IPAddresses that say an address, and where their host record is. What does not say that can be anywhere: it has no place.
 func (l *logic) holders(address string) map[types.NamespacedName]place {
 	all := map[types.NamespacedName]place{}
-	for _, claim := range l.contract.Claims.By(address) {
+	for _, claim := range l.contract.Claims.By(byAddress, address) {
 		at, _ := recordOf(claim)
 		all[contract.NameOf(claim)] = l.infobloxOf(at.place)
 	}
-	for _, o := range l.contract.Addresses.By(address) {
+	for _, o := range l.contract.Addresses.By(byAddress, address) {
 		at, ok := recordOf(o)
 		if claim, claimed := l.contract.Claims.Get(o.Namespace, o.Name); claimed && !ok { // Another program has allocated it.
 			at, _ = recordOf(claim)
@@ -97,7 +98,7 @@ func (n neighbourhood) held(a netip.Addr) bool {
 // heldIn returns the addresses of a network that others hold.
 func (n neighbourhood) heldIn(network netip.Prefix) []netip.Addr {
 	all := map[netip.Addr]bool{}
-	for _, text := range slices.Concat(n.contract.Claims.Values(), n.contract.Addresses.Values()) {
+	for _, text := range slices.Concat(n.contract.Claims.Values(byAddress), n.contract.Addresses.Values(byAddress)) {
 		if a, err := netip.ParseAddr(text); err == nil && network.Contains(a) && n.held(a) {
 			all[a] = true
 		}

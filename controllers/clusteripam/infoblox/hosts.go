@@ -71,7 +71,7 @@ type owner struct {
 	shares bool
 	// unmarked: another program has allocated the address, and that does not mark host records.
 	unmarked bool
-	// fresh: this process alone has written records with the token. Otherwise a machine may use what they have, whatever others say: a backup may be older.
+	// fresh: an address that nobody else in the record has was given by Infoblox just now. Otherwise a machine may use it, whatever others say: a backup may be older.
 	fresh bool
 }
 
@@ -103,8 +103,6 @@ type step struct {
 	// address, and its subnet, are what to use, and in an update what stays.
 	address netip.Addr
 	subnet  subnet
-	// useless: Infoblox has given a gateway, or what somebody holds. The write must not get that again.
-	useless bool
 }
 
 // next decides what to do for a claim that has no IPAddress, from the records that Infoblox has under the name. wanted is the record as it would be
@@ -182,7 +180,7 @@ func (o owner) within(r wapi.Record, subnets []subnet, w others) step {
 			s.address, s.subnet = a, in
 		}
 	}
-	if s.useless = len(useless) > 0; s.useless || !s.address.IsValid() {
+	if len(useless) > 0 || !s.address.IsValid() {
 		s.verb, s.record = update, r.Without(useless...)
 	}
 	return s
@@ -209,20 +207,19 @@ func (o owner) reserved(found []wapi.Record, w others) (ok bool, adopt *wapi.Rec
 }
 
 // release returns what stays of the records under the claim's name without what the claim has in them, for one write each: one without addresses goes. left are
-// addresses that stay there and of which nobody knows who uses them. why is wait or unclear if it is not known which address is the claim's, otherwise empty.
-func (o owner) release(found []wapi.Record, w others) (stays []wapi.Record, left []netip.Addr, why verb) {
+// addresses that stay there and of which nobody knows who uses them. known is false if it is not known which address is the claim's.
+func (o owner) release(found []wapi.Record, w others) (stays []wapi.Record, left []netip.Addr, known bool) {
 	for _, r := range found {
 		tokens := tokensOf(r)
 		if !slices.Contains(tokens, o.token) {
 			continue
 		}
 		own, open := o.rest(r, w)
-		own = slices.DeleteFunc(own, func(a netip.Addr) bool { return o.says.IsValid() && (a != o.says || w.held(a)) })
-		switch {
-		case open && !o.says.IsValid():
-			return nil, nil, wait
-		case len(own) > 1:
-			return nil, nil, unclear
+		if o.says.IsValid() {
+			own, open = slices.DeleteFunc(own, func(a netip.Addr) bool { return a != o.says || w.held(a) }), false
+		}
+		if open || len(own) > 1 {
+			return nil, nil, false
 		}
 		r = r.Without(own...)
 		if tokens = slices.DeleteFunc(tokens, func(t types.UID) bool { return t == o.token }); len(tokens) > 0 {
@@ -232,5 +229,5 @@ func (o owner) release(found []wapi.Record, w others) (stays []wapi.Record, left
 		}
 		stays = append(stays, r)
 	}
-	return stays, left, ""
+	return stays, left, true
 }

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha1"
+	"github.com/multicidr/controller-manager/controllers/clusteripam/contract"
 )
 
 // Annotations of an IPAddressClaim and its IPAddress. They are written before anything is written to Infoblox, and stay until the claim goes.
@@ -33,9 +34,9 @@ type recordName struct {
 
 // recordOf returns which host record an IPAddressClaim or an IPAddress has. Those of another program have the name of the claim, unless that says another one.
 func recordOf(object metav1.Object) (r recordName, ok bool) {
-	annotations := object.GetAnnotations()
-	r.instance, r.networkView, ok = strings.Cut(annotations[AnnotationPlace], "/")
-	r.name = cmp.Or(annotations[AnnotationName], annotations[v1alpha1.AnnotationHostname], object.GetName())
+	own := contract.Own(object)
+	r.instance, r.networkView, ok = strings.Cut(own[AnnotationPlace], "/")
+	r.name = cmp.Or(own[AnnotationName], object.GetAnnotations()[v1alpha1.AnnotationHostname], object.GetName())
 	return r, ok
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -28,7 +27,7 @@ const (
 
 // waits returns the error of a claim that waits. again is zero if a change will queue the claim; none does for what somebody changes in Infoblox.
 func waits(reason string, again time.Duration, format string, args ...any) error {
-	return contract.Waits{Reason: reason, Message: text.Cut(fmt.Sprintf(format, args...), text.MaxCondition), Again: again}
+	return contract.Waits{Reason: reason, Message: fmt.Sprintf(format, args...), Again: again}
 }
 
 // failed returns the error of a claim for an error of Infoblox.
@@ -55,56 +54,77 @@ func (l *logic) Pool(claim *v1beta2.IPAddressClaim) (pool metav1.Object, ours bo
 	return pool, true
 }
 
-// poolFor returns the pool of a claim as it was checked; the error says why nothing can be allocated from it.
-func (l *logic) poolFor(claim *v1beta2.IPAddressClaim, pool metav1.Object) (*checked, error) {
+// sourceFor returns where a claim of a pool gets its address; the error says why it gets none.
+func (l *logic) sourceFor(claim *v1beta2.IPAddressClaim, pool metav1.Object) (from source, err error) {
 	name := claim.Spec.PoolRef.Name
 	p, _ := pool.(*v1alpha1.InfobloxIPPool)
 	switch {
 	case p == nil:
-		return nil, waits(v1beta2.ReasonPoolNotReady, 0, "The InfobloxIPPool %s does not exist. Create it.", name)
+		return from, waits(v1beta2.ReasonPoolNotReady, 0, "The InfobloxIPPool %s does not exist. Create it.", name)
 	case p.DeletionTimestamp != nil:
-		return nil, waits(v1beta2.ReasonPoolNotReady, 0, "The InfobloxIPPool %s is being deleted. Use another one.", name)
+		return from, waits(v1beta2.ReasonPoolNotReady, 0, "The InfobloxIPPool %s is being deleted. Use another one.", name)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	c := l.checked[contract.NameOf(p)]
-	switch {
-	case c == nil || !equality.Semantic.DeepEqual(c.of.Spec, p.Spec): // It is being checked, which queues its claims.
-		return nil, writes.Pending{}
-	case !c.Ready:
-		return nil, waits(v1beta2.ReasonPoolNotReady, 0, "The InfobloxIPPool %s is not ready. %s", name, c.message)
-	case c.full && !said(claim).IsValid():
-		return nil, exhausted(claim)
+	ready := contract.Find(p.Status.Conditions, v1alpha1.ConditionReady)
+	from, problem, known := l.sourceOf(p)
+	switch rest := l.fullFor(p); {
+	case !known || ready == nil || ready.ObservedGeneration > 0 && ready.ObservedGeneration != p.Generation: // It is being checked, which queues its claims.
+		return from, writes.Pending{}
+	case problem.message != "":
+		return from, waits(v1beta2.ReasonPoolNotReady, 0, "The InfobloxIPPool %s is not ready. %s", name, problem.message)
+	case ready.Status != metav1.ConditionTrue:
+		return from, waits(v1beta2.ReasonPoolNotReady, 0, "The InfobloxIPPool %s is not ready. %s", name, ready.Message)
+	case rest > 0 && !said(claim).IsValid():
+		return from, exhausted(claim, rest)
 	}
-	return c, nil
+	return from, nil
 }
 
-func exhausted(claim *v1beta2.IPAddressClaim) error {
-	return waits(v1beta2.ReasonPoolExhausted, 0, "No subnet of the InfobloxIPPool %s has a free address. Add a subnet, "+
+func exhausted(claim *v1beta2.IPAddressClaim, again time.Duration) error {
+	return waits(v1beta2.ReasonPoolExhausted, again, "No subnet of the InfobloxIPPool %s has a free address. Add a subnet, "+
 		"or delete IPAddressClaims that are not needed.", claim.Spec.PoolRef.Name)
 }
 
-// claimGone wakes claims that wait for an address: there is one more, if only in one of the networks.
-func (l *logic) claimGone(claim *v1beta2.IPAddressClaim) {
+// full is what Infoblox has said about a pool of a generation: none of its subnets has a free address. It is not asked again before a time, unless a claim goes.
+type full struct {
+	generation int64
+	until      time.Time
+}
+
+// fullFor returns for how long Infoblox is not asked for an address of a pool.
+func (l *logic) fullFor(p *v1alpha1.InfobloxIPPool) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if f := l.full[contract.NameOf(p)]; f.generation == p.Generation {
+		return time.Until(f.until)
+	}
+	return 0
+}
+
+// ClaimGone implements contract.Provider. It wakes claims that wait for an address: there is one more, if only in one of the networks.
+func (l *logic) ClaimGone(claim *v1beta2.IPAddressClaim) {
 	if !ofInfoblox(claim.Spec.PoolRef) {
 		return
 	}
 	l.left(claim.Namespace, claim.Spec.PoolRef)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.fresh, claim.UID)
-	for pool, c := range l.checked {
-		if c.full {
-			c.full = false
-			l.contract.QueuePool(v1alpha1.KindInfobloxIPPool, pool.Namespace, pool.Name)
-		}
+	for pool := range l.full {
+		l.contract.QueuePool(v1alpha1.KindInfobloxIPPool, pool.Namespace, pool.Name)
+	}
+	clear(l.full)
+}
+
+// AddressShown implements contract.Provider.
+func (l *logic) AddressShown(before, now *v1beta2.IPAddress) {
+	if now == nil {
+		l.left(before.Namespace, before.Spec.PoolRef)
 	}
 }
 
 // Allocate implements contract.Provider. A claim must carry its host record before it gets an address.
 func (l *logic) Allocate(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object) (contract.Allocation, error) {
 	annotations, err := l.prepare(ctx, claim, pool)
-	if _, ok := recordOf(claim); err != nil || !ok || contract.IsCopy(claim) {
+	if _, ok := recordOf(claim); err != nil || !ok {
 		return contract.Allocation{Annotations: annotations}, err
 	}
 	return l.allocate(ctx, claim, pool)
@@ -113,10 +133,10 @@ func (l *logic) Allocate(ctx context.Context, claim *v1beta2.IPAddressClaim, poo
 // prepare chooses the host record of a claim, which stays until the claim goes.
 func (l *logic) prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object) (map[string]string, error) {
 	hostname := claim.Annotations[v1alpha1.AnnotationHostname]
-	if had, ok := recordOf(claim); ok && !contract.IsCopy(claim) {
+	if had, ok := recordOf(claim); ok {
 		return had.annotations(hostname), nil
 	}
-	from, err := l.poolFor(claim, pool)
+	from, err := l.sourceFor(claim, pool)
 	if err != nil {
 		return nil, err
 	}
@@ -132,77 +152,69 @@ func (l *logic) prepare(ctx context.Context, claim *v1beta2.IPAddressClaim, pool
 			"Correct the annotation %s of the claim: a name without dots gets the zone.",
 			text.Cut(hostname, text.MaxValue), from.dnsZone, claim.Spec.PoolRef.Name, v1alpha1.AnnotationHostname)
 	}
-	if l.contract.Token(claim, nil) == claim.UID { // Nobody has written its record in another cluster, or before a restore.
-		l.mu.Lock()
-		l.fresh[claim.UID] = true
-		l.mu.Unlock()
-	}
 	return recordName{from.place, name}.annotations(hostname), nil
 }
 
 // ownerOf returns a claim as far as its host record is concerned. address may be nil.
 func (l *logic) ownerOf(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) owner {
-	l.mu.Lock()
-	fresh := l.fresh[claim.UID]
-	l.mu.Unlock()
-	o := owner{token: l.contract.Token(claim, address), namespace: claim.Namespace, name: claim.Name, says: has(claim, address), fresh: fresh}
+	o := owner{token: l.contract.Token(claim, address), namespace: claim.Namespace, name: claim.Name, says: has(claim, address)}
 	if !marked.MatchString(comment([]types.UID{o.token}, "")) { // Somebody has written it who may create claims.
 		o.token = claim.UID
 	}
 	return o
 }
 
-// unmarked reports whether another program has allocated an IPAddress, and Infoblox was not asked about it yet.
-func unmarked(address *v1beta2.IPAddress) bool { return address.Annotations[AnnotationName] == "" }
-
-// says returns what follows from an IPAddress alone: its address, and, of one that another program has allocated, which host record it has.
-func (l *logic) says(address *v1beta2.IPAddress) map[string]string {
+// Says implements contract.Provider: the address and, where another program has allocated it, which host record has it.
+func (l *logic) Says(address *v1beta2.IPAddress) map[string]string {
 	annotations := map[string]string{AnnotationAddress: address.Spec.Address}
-	claim, claimed := l.contract.Claims.Get(address.Namespace, address.Name)
-	if pool, ok := l.pools.Get(address.Namespace, address.Spec.PoolRef.Name); ok && claimed && unmarked(address) {
-		at, _ := recordOf(claim)
-		annotations[AnnotationPlace], annotations[AnnotationName] = l.placeOf(pool).String(), at.name
+	claim, _ := l.contract.Claims.Get(address.Namespace, address.Name)
+	pool, ok := l.pools.Get(address.Namespace, address.Spec.PoolRef.Name)
+	if _, known := recordOf(address); ok && !known && claim != nil {
+		at, known := recordOf(claim)
+		if !known {
+			at.place = l.placeOf(pool)
+		}
+		annotations[AnnotationPlace], annotations[AnnotationName] = at.String(), at.name
 	}
 	return annotations
 }
 
-// clientOf returns the client of the Infoblox that has a host record. problem says why there is none, and what to do.
-func (l *logic) clientOf(at recordName) (_ *wapi.Client, problem string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := l.servers[at.instance]
-	switch _, exists := l.instances.Get("", at.instance); {
-	case !exists:
-		return nil, fmt.Sprintf("The host record %s is in the InfobloxInstance %s, which does not exist. Create it again.", at.name, at.instance)
-	case s == nil || !s.Ready: // Any other Infoblox would answer that it has no such record.
-		return nil, fmt.Sprintf("The host record %s is in the InfobloxInstance %s, which is not ready. See its condition Ready.", at.name, at.instance)
+// visit returns the records that Infoblox has under the name of a claim's host record, and keeps others from them until done is called.
+func (l *logic) visit(ctx context.Context, at recordName, reason string) (c *wapi.Client, found []wapi.Record, done func(), err error) {
+	if done, err = l.work(at); err != nil {
+		return nil, nil, nil, err
 	}
-	return s.client, ""
+	l.mu.Lock()
+	s := l.servers[at.instance]
+	l.mu.Unlock()
+	if s == nil || !s.Ready { // Any other Infoblox would answer that it has no such record.
+		err = waits(reason, checkFailed, "The host record %s is in the InfobloxInstance %s, which does not exist or is not ready. Create it again, or see its condition Ready. "+
+			"Or remove the finalizer %s of a claim that is being deleted, and delete the record in Infoblox.", at.name, at.instance, v1beta2.FinalizerReleaseAddress)
+	} else if found, err = s.client.Hosts(ctx, at.name, at.networkView); err != nil {
+		err = failed(reason, "does not show the host record "+at.name, err)
+	}
+	if err != nil {
+		done()
+		return nil, nil, nil, err
+	}
+	return s.client, found, done, nil
 }
 
 // Confirm implements contract.Provider: Infoblox has a host record with the token and the address. One of another program, which does not mark its records, gets
 // the token now.
-func (l *logic) Confirm(ctx context.Context, claim *v1beta2.IPAddressClaim, _ metav1.Object, address *v1beta2.IPAddress) error {
+func (l *logic) Confirm(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) error {
 	at, ok := recordOf(claim)
 	if !ok {
 		return waits(v1beta2.ReasonAllocationFailed, checkEvery, "The claim has the IPAddress %s, and nobody knows where its host record is. "+
 			"Create the InfobloxIPPool %s again.", address.Name, claim.Spec.PoolRef.Name)
 	}
-	c, problem := l.clientOf(at)
-	if problem != "" {
-		return waits(v1beta2.ReasonAllocationFailed, checkFailed, "The claim has the IPAddress %s, whose host record is to be looked up. %s", address.Name, problem)
-	}
-	done, err := l.work(at)
+	c, found, done, err := l.visit(ctx, at, v1beta2.ReasonAllocationFailed)
 	if err != nil {
 		return err
 	}
 	defer done()
-	found, err := c.Hosts(ctx, at.name, at.networkView)
-	if err != nil {
-		return failed(v1beta2.ReasonAllocationFailed, "does not say whether the address is reserved", err)
-	}
 	o := l.ownerOf(claim, address)
-	o.unmarked = unmarked(address)
+	o.unmarked = contract.Unmarked(address)
 	ok, adopt := o.reserved(found, neighbourhood{l, contract.NameOf(claim), at.place})
 	if adopt != nil {
 		if err := l.put(ctx, c, at, *adopt); err != nil {
@@ -223,46 +235,28 @@ func (l *logic) Confirm(ctx context.Context, claim *v1beta2.IPAddressClaim, _ me
 }
 
 // MayRelease implements contract.Provider.
-func (l *logic) MayRelease(claim *v1beta2.IPAddressClaim, _ metav1.Object) error {
-	at, ok := recordOf(claim)
-	if !ok { // It is written to the claim before anything is written to Infoblox.
-		return nil
-	}
-	if rest := time.Until(l.began.Add(settled)); rest > 0 { // A create of an earlier process may still be carried out, which that sent twice.
-		return writes.Later(rest)
-	}
-	if _, problem := l.clientOf(at); problem != "" {
-		return waits(reasonReleaseFailed, checkFailed, "%s Or remove the finalizer %s of the claim, and delete the record in Infoblox.", problem, v1beta2.FinalizerReleaseAddress)
-	}
-	return nil
-}
+func (l *logic) MayRelease(*v1beta2.IPAddressClaim) error { return nil }
 
 // Release implements contract.Provider. It removes the address and the token of a claim from its host record, which goes with its last address.
 func (l *logic) Release(ctx context.Context, claim *v1beta2.IPAddressClaim) error {
 	at, ok := recordOf(claim)
-	if err := l.MayRelease(claim, nil); err != nil || !ok {
-		return err
+	if !ok { // It is written to the claim before anything is written to Infoblox.
+		return nil
 	}
-	done, err := l.work(at)
+	c, found, done, err := l.visit(ctx, at, reasonReleaseFailed)
 	if err != nil {
 		return err
 	}
 	defer done()
-	c, _ := l.clientOf(at)
-	what := fmt.Sprintf("has not given up the host record %s in the network view %s", at.name, at.networkView)
-	found, err := c.Hosts(ctx, at.name, at.networkView)
-	if err != nil {
-		return failed(reasonReleaseFailed, what, err)
-	}
-	stays, left, why := l.ownerOf(claim, nil).release(found, neighbourhood{l, contract.NameOf(claim), at.place})
-	if why != "" {
+	stays, left, known := l.ownerOf(claim, nil).release(found, neighbourhood{l, contract.NameOf(claim), at.place})
+	if !known {
 		return waits(reasonReleaseFailed, checkFailed, "The host record %s cannot be given up yet: it has several addresses that no IPAddress has, "+
 			"or another IPAddressClaim in it has no address, so nobody knows whose they are. "+
 			"See the condition Ready of the other claim, or remove from the record in Infoblox what nobody uses.", at.name)
 	}
 	for _, r := range stays {
 		if err := l.put(ctx, c, at, r); err != nil {
-			return failed(reasonReleaseFailed, what, err)
+			return failed(reasonReleaseFailed, "has not given up the host record "+at.name, err)
 		}
 	}
 	if len(left) > 0 {

@@ -104,7 +104,7 @@ func (s *story) begins(t *Term) Logic {
 		}
 		t.Queue.Add(KeyOf(IPAddressClaims, cmp.Or(now, before)))
 	})
-	l.claims.Index(func(c *v1beta2.IPAddressClaim) string { return c.Spec.PoolRef.Name })
+	l.claims.Index("pool", func(c *v1beta2.IPAddressClaim) []string { return []string{c.Spec.PoolRef.Name} })
 	Read(t, Machines, func(_, _ *metav1.PartialObjectMetadata) {})
 	return l
 }
@@ -189,7 +189,7 @@ func testTerms(t *testing.T) {
 			defer s.mu.Unlock()
 			a, _ := l.claims.Get("n", "a")
 			first = cmp.Or(first, fmt.Sprintf("%d changes, %d claims, %d of a pool, %d managed fields",
-				len(s.heard), len(l.claims.List()), len(l.claims.By("p")), len(a.ManagedFields)))
+				len(s.heard), len(l.claims.List()), len(l.claims.By("pool", "p")), len(a.ManagedFields)))
 			return nil
 		})
 		s.server.serves(IPAddressClaims, nil, "v1beta1")

@@ -43,24 +43,19 @@ func typed[T any](found []any) []T {
 	return all
 }
 
-// Index lets By find objects by a value of theirs; an empty one is none. It is called once, by New of Config.
-func (l Lister[T]) Index(value func(T) string) {
-	_ = l.indexer.AddIndexers(cache.Indexers{"": func(object any) ([]string, error) { // It fails only for a second one.
-		if v := value(object.(T)); v != "" {
-			return []string{v}, nil
-		}
-		return nil, nil
-	}})
+// Index lets By find objects by values of theirs. It is called by New of Config, once for each name.
+func (l Lister[T]) Index(name string, values func(T) []string) {
+	_ = l.indexer.AddIndexers(cache.Indexers{name: func(object any) ([]string, error) { return values(object.(T)), nil }}) // It fails only for a second one of the name.
 }
 
 // By returns the objects with a value, in no order.
-func (l Lister[T]) By(value string) []T {
-	found, _ := l.indexer.ByIndex("", value) // It fails only without the index.
+func (l Lister[T]) By(index, value string) []T {
+	found, _ := l.indexer.ByIndex(index, value) // It fails only without the index.
 	return typed[T](found)
 }
 
 // Values returns the values of all objects.
-func (l Lister[T]) Values() []string { return l.indexer.ListIndexFuncValues("") }
+func (l Lister[T]) Values(index string) []string { return l.indexer.ListIndexFuncValues(index) }
 
 // Read has a term read a kind, which must be one of Config.Reads, once. changed is called for every change, after the Lister shows it, in the order of
 // the changes of this kind, concurrently with those of other kinds: before is nil for a new object, now for one that is gone. It is called

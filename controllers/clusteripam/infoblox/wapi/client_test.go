@@ -123,13 +123,6 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// A request ends even if its context has no limit.
-func TestTimeout(t *testing.T) {
-	if limit := client(t, wapi.Config{Host: "h", Version: "2.12", Username: "u"}).Timeout(); limit <= 0 || limit > time.Minute {
-		t.Errorf("a request may take %v", limit)
-	}
-}
-
 // Nothing but the user's own word turns the verification of the server off.
 func TestVerification(t *testing.T) {
 	server := wapitest.New(t, wapitest.NewGrid())
@@ -198,30 +191,20 @@ func TestClientCertificate(t *testing.T) {
 	}
 }
 
+// However it is written where an Infoblox is, it is the same one.
 func TestHosts(t *testing.T) {
-	for _, tc := range []struct{ host, port, want string }{
-		{"infoblox.example.com", "", "https://infoblox.example.com:443/wapi/v2.12/"},
-		{"infoblox.example.com", "8443", "https://infoblox.example.com:8443/wapi/v2.12/"},
-		{"infoblox.example.com:8443", "", "https://infoblox.example.com:8443/wapi/v2.12/"},
-		{"infoblox.example.com:8443", "8443", "https://infoblox.example.com:8443/wapi/v2.12/"},
-		{"infoblox.example.com:8443", "443", ""},
-		{"192.0.2.1", "443", "https://192.0.2.1:443/wapi/v2.12/"},
-		{"2001:db8::1", "443", "https://[2001:db8::1]:443/wapi/v2.12/"},
-		{"[2001:db8::1]", "8443", "https://[2001:db8::1]:8443/wapi/v2.12/"},
-		{"[2001:db8::1]:8443", "", "https://[2001:db8::1]:8443/wapi/v2.12/"},
-		{"https://infoblox.example.com", "", ""},
-		{"user@infoblox.example.com", "", ""},
-		{"", "", ""},
-		{"infoblox.example.com", "https", ""},
-		{"infoblox.example.com", "70000", ""},
+	for want, all := range map[string][][2]string{
+		"infoblox.example:443":  {{"infoblox.example", ""}, {"Infoblox.Example", "443"}, {"infoblox.example:443", ""}, {"infoblox.example:443", "443"}, {"infoblox.example.", ""}},
+		"infoblox.example:8443": {{"infoblox.example", "8443"}, {"infoblox.example:8443", ""}},
+		"192.0.2.1:443":         {{"192.0.2.1", "443"}},
+		"[fd00::1]:8443":        {{"fd00::1", "8443"}, {"[fd00::1]", "8443"}, {"fd00:0::1", "8443"}, {"[fd00::1]:8443", ""}},
+		"": {{"a b", ""}, {"infoblox.example:8443", "443"}, {"https://infoblox.example", ""}, {"user@infoblox.example", ""}, {"", ""},
+			{"infoblox.example", "https"}, {"infoblox.example", "70000"}},
 	} {
-		c, err := wapi.New(wapi.Config{Host: tc.host, Port: tc.port, Version: "v2.12", Username: "u"})
-		got := ""
-		if err == nil {
-			got = c.Base()
-		}
-		if got != tc.want {
-			t.Errorf("%q %q: %q, %v, want %q", tc.host, tc.port, got, err, tc.want)
+		for _, given := range all {
+			if got, err := wapi.Address(given[0], given[1]); got != want || (err == nil) != (want != "") {
+				t.Errorf("%q: %q, %v, want %q", given, got, err, want)
+			}
 		}
 	}
 	if _, err := wapi.New(wapi.Config{Host: "h", Version: "2.12/..", Username: "u"}); err == nil {
@@ -235,21 +218,6 @@ func TestRedirect(t *testing.T) {
 	server.Config.Handler = http.RedirectHandler("https://example.com/", http.StatusFound)
 	if _, err := client(t, configOf(server)).NetworkView(t.Context(), "default"); err == nil || !strings.Contains(err.Error(), "HTTP 302") {
 		t.Error(err)
-	}
-}
-
-// Address is the same for every way to write where an Infoblox is.
-func TestAddress(t *testing.T) {
-	for want, all := range map[string][][2]string{
-		"infoblox.example:443": {{"infoblox.example", ""}, {"Infoblox.Example", "443"}, {"infoblox.example:443", ""}, {"infoblox.example:443", "443"}, {"infoblox.example.", ""}},
-		"[fd00::1]:8443":       {{"fd00::1", "8443"}, {"[fd00::1]", "8443"}, {"fd00:0::1", "8443"}, {"[fd00::1]:8443", ""}},
-		"":                     {{"a b", ""}},
-	} {
-		for _, given := range all {
-			if got, err := wapi.Address(given[0], given[1]); got != want || (err == nil) != (want != "") {
-				t.Errorf("%q: %q, %v, want %q", given, got, err, want)
-			}
-		}
 	}
 }
 
