@@ -224,6 +224,8 @@ func (c *networkCluster) pod(t *testing.T, name string) []netip.Addr {
 func (c *networkCluster) ask(t *testing.T, pod string, urls, want []string) {
 	t.Helper()
 	eventually(t, 90*time.Second, fmt.Sprintf("%s asks %v and is seen as %v", pod, urls, want), func(ctx context.Context) (bool, string) {
+		ctx, cancel := context.WithTimeout(ctx, 20*time.Second) // An exec may hang while its Node's network changes.
+		defer cancel()
 		args := append([]string{"--kubeconfig=" + c.kubeconfig(), "exec", pod, "--", "/usr/local/bin/e2e-pod"}, urls...)
 		got, err := run(ctx, nil, c.bin("kubectl"), args...)
 		if err != nil {

@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path"
@@ -42,7 +41,9 @@ var plugins = []plugin{
 	{
 		name: "kube-router", module: "kube-router", of: "github.com/cloudnativelabs/kube-router/v2", manifest: "daemonset/kubeadm-kuberouter.yaml",
 		edits: []string{
-			"        - --run-router=true\n", "        - --run-router=true\n        - --enable-ipv6=true\n        - --service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112\n",
+			// Between these it does not know of new Nodes' blocks, and masquerades what goes there: 5 minutes by default.
+			"        - --run-router=true\n", "        - --run-router=true\n        - --routes-sync-period=10s\n" +
+				"        - --enable-ipv6=true\n        - --service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112\n",
 		},
 		programs:    map[string]string{"install-cni": "kube-router", "kube-router": "kube-router"},
 		masquerades: true,
@@ -175,6 +176,7 @@ func runOnHost(pod *corev1.PodSpec, programs map[string]string) {
 	for there, here := range map[string]string{
 		"/bin": "/usr/bin", "/sbin": "/usr/sbin", "/lib": "/usr/lib", "/lib64": "/usr/lib64",
 		"/usr/bin": "/usr/bin", "/usr/sbin": "/usr/sbin", "/usr/lib": "/usr/lib", "/etc/alternatives": "/etc/alternatives",
+		"/etc/iproute2": "/etc/iproute2",
 	} {
 		name := "host" + strings.ReplaceAll(there, "/", "-")
 		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: here}}})
@@ -190,4 +192,3 @@ func runOnHost(pod *corev1.PodSpec, programs map[string]string) {
 	}
 }
 
-var _ = fmt.Sprint
