@@ -30,7 +30,7 @@ if [[ -n ${UPGRADE_FROM-} ]]; then
 fi
 if [[ -n ${NETWORKS-} ]]; then
 	hack/ensure-c-compiler.sh # flannel has a backend in C.
-	make --no-print-directory networks
+	make --no-print-directory networks kubectl-node-ipam
 	hack/ensure-cluster-programs.sh nft ipset
 else
 	hack/ensure-cluster-programs.sh

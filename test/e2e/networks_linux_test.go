@@ -49,8 +49,9 @@ spec:
 // networkCluster is a cluster with a network plugin and kube-proxy.
 type networkCluster struct {
 	*cluster
-	plugin plugin
-	nodes  []string // those on which Pods have a network
+	plugin   plugin
+	nodes    []string // those on which Pods have a network
+	families int      // of Pods and Services: 1 is IPv4 only
 }
 
 // networkCases are tried one after the other on one cluster for each plugin. All of them are about both families. What they return stands in the
@@ -114,12 +115,12 @@ const works = "works"
 
 func startNetworkCluster(t *testing.T, p plugin) *networkCluster {
 	t.Helper()
-	c := &networkCluster{cluster: newCluster(t, "networks-"+strings.ReplaceAll(p.name, " ", "-")), plugin: p}
+	c := &networkCluster{cluster: newCluster(t, "networks-"+strings.ReplaceAll(p.name, " ", "-")), plugin: p, families: 2}
 	begin := time.Now()
 	c.start(t, slices.Concat([]string{
 		"--workers=0", "--config=testdata/kubeadm-networks.yaml", "--patches=../../manifests/kubeadm/patches", "--image=" + ourArchive,
 		"--apply=../../manifests/crds", "--apply=../../manifests/rbac",
-	}, c.kubeProxy(t), p.up(t, c.cluster), []string{"--apply=" + writeFile(t, rangeOf("node-1"))})...)
+	}, c.kubeProxy(t, "testdata/kubeadm-networks.yaml"), p.up(t, c.cluster), []string{"--apply=" + writeFile(t, rangeOf("node-1"))})...)
 	c.serveOutside(t)
 	c.join(t, map[string]string{"node-1": ""})
 	c.addPods(t, firstControlPlane, "node-1")
@@ -162,7 +163,7 @@ const nodePods = `
 apiVersion: v1
 kind: Pod
 metadata: {name: a-NODE, labels: {on: NODE}}
-spec: &spec
+spec:
   nodeName: NODE
   tolerations: [{operator: Exists}]
   terminationGracePeriodSeconds: 1
@@ -184,15 +185,19 @@ kind: Service
 metadata: {name: on-NODE}
 spec:
   selector: {on: NODE}
-  ipFamilyPolicy: RequireDualStack
+  ipFamilyPolicy: POLICY
   ports: [{port: 80, targetPort: 8080}]
 `
 
 // addPods runs Pods on Nodes and looks that their addresses are of their Node's blocks.
 func (c *networkCluster) addPods(t *testing.T, nodes ...string) {
 	t.Helper()
+	policy := "SingleStack"
+	if c.families == 2 {
+		policy = "RequireDualStack"
+	}
 	for _, node := range nodes {
-		c.apply(t, strings.ReplaceAll(nodePods, "NODE", node))
+		c.apply(t, strings.NewReplacer("NODE", node, "POLICY", policy).Replace(nodePods))
 		c.nodes = append(c.nodes, node)
 	}
 	blocks := c.podCIDRs(t, nodes...)
@@ -209,13 +214,13 @@ func (c *networkCluster) addPods(t *testing.T, nodes ...string) {
 func (c *networkCluster) pod(t *testing.T, name string) []netip.Addr {
 	t.Helper()
 	var addresses []netip.Addr
-	eventually(t, 3*time.Minute, "Pod "+name+" runs with two addresses", func(ctx context.Context) (bool, string) {
+	eventually(t, 3*time.Minute, fmt.Sprintf("Pod %s runs with %d addresses", name, c.families), func(ctx context.Context) (bool, string) {
 		pod, err := c.client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
 		}
 		addresses = podIPs(pod)
-		return pod.Status.Phase == corev1.PodRunning && len(addresses) == 2, fmt.Sprint(pod.Status.Phase, addresses)
+		return pod.Status.Phase == corev1.PodRunning && len(addresses) == c.families, fmt.Sprint(pod.Status.Phase, addresses)
 	})
 	return addresses
 }

@@ -101,10 +101,10 @@ func (p plugin) up(t *testing.T, c *cluster) []string {
 
 func imageOfProgram(program string) string { return "example.com/networks/" + program + ":v1" }
 
-// kubeProxy are the flags with which the cluster gets the kube-proxy that kubeadm writes for it.
-func (c *networkCluster) kubeProxy(t *testing.T) []string {
+// kubeProxy are the flags with which the cluster gets the kube-proxy that kubeadm writes for a configuration.
+func (c *networkCluster) kubeProxy(t *testing.T, config string) []string {
 	t.Helper()
-	manifest, err := run(t.Context(), nil, c.bin("kubeadm"), "init", "phase", "addon", "kube-proxy", "--print-manifest", "--config=testdata/kubeadm-networks.yaml")
+	manifest, err := run(t.Context(), nil, c.bin("kubeadm"), "init", "phase", "addon", "kube-proxy", "--print-manifest", "--config="+config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,4 +191,3 @@ func runOnHost(pod *corev1.PodSpec, programs map[string]string) {
 		}
 	}
 }
-
