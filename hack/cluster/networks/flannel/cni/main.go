@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"strconv"
 
 	"github.com/containernetworking/cni/pkg/invoke"
@@ -63,10 +64,15 @@ func delegate(stdin []byte) ([]byte, error) {
 	var ranges [][]map[string]string
 	var routes []map[string]string
 	for _, family := range []string{"FLANNEL_", "FLANNEL_IPV6_"} {
-		if subnet := env[family+"SUBNET"]; subnet != "" {
-			ranges = append(ranges, []map[string]string{{"subnet": subnet}})
-			routes = append(routes, map[string]string{"dst": env[family+"NETWORK"]})
+		if env[family+"SUBNET"] == "" {
+			continue
 		}
+		subnet, err := netip.ParsePrefix(env[family+"SUBNET"]) // With the address of the bridge in it.
+		if err != nil {
+			return nil, fmt.Errorf("%sSUBNET in %s: %w", family, subnetFile, err)
+		}
+		ranges = append(ranges, []map[string]string{{"subnet": subnet.Masked().String()}})
+		routes = append(routes, map[string]string{"dst": env[family+"NETWORK"]})
 	}
 	config := map[string]any{
 		"cniVersion": given.CNIVersion, "name": given.Name, "type": "bridge", "mtu": mtu, "isGateway": true,
