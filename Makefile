@@ -266,7 +266,7 @@ test: test-unit ## Run what CI runs for every commit, beside verify: 15 minutes 
 
 # The lanes of make nightly, in this order. The measurements of make performance are not among them: they want three hours of a quiet machine.
 NIGHTLY ?= test-race test-slow test-clusteripam test-harness test-parity test-chaos chaos inputs simulate mutants \
-	test-monitoring test-image test-release $(OLDER:%=test-older-%) conformance consumer test-move scale e2e e2e-ha e2e-networks e2e-upgrade
+	test-monitoring test-image test-release $(OLDER:%=test-older-%) conformance consumer test-move test-distributions scale e2e e2e-ha e2e-networks e2e-upgrade
 
 .PHONY: nightly
 nightly: ## Run everything else, for hours; NIGHTLY='chaos inputs' picks some
@@ -423,6 +423,10 @@ consumer: tools build #: Give machines of Cluster API's vSphere provider, in a s
 .PHONY: test-move
 test-move: tools build #: Move management clusters with the code of clusterctl, and let it install our providers; minutes the first time
 	go -C test/move test -count=1 -timeout=20m -v ./...
+
+.PHONY: test-distributions
+test-distributions: #: Hold examples/distributions against the code of Cluster API, kind and Talos; minutes the first time
+	go -C test/distributions test -count=1 ./...
 
 .PHONY: mutants
 mutants: #: Break Cluster IPAM in one place after another and fail if no test notices; RUN=regexp picks some

@@ -44,7 +44,7 @@ pinned_older() {
 			unchanged "${file%/go.mod}" || return 1
 	done
 }
-versioned() { "$copy/hack/set-version.sh" && unchanged controllers/build README.md docs manifests test/e2e test/chart/testdata; }
+versioned() { "$copy/hack/set-version.sh" && unchanged controllers/build README.md docs examples/distributions manifests test/e2e test/chart/testdata; }
 formatted() {
 	local files
 	files=$(gofmt -l .)
