@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -214,7 +215,7 @@ func (c *networkCluster) addPods(t *testing.T, nodes ...string) {
 func (c *networkCluster) pod(t *testing.T, name string) []netip.Addr {
 	t.Helper()
 	var addresses []netip.Addr
-	eventually(t, 3*time.Minute, fmt.Sprintf("Pod %s runs with %d addresses", name, c.families), func(ctx context.Context) (bool, string) {
+	eventually(t, 5*time.Minute, fmt.Sprintf("Pod %s runs with %d addresses", name, c.families), func(ctx context.Context) (bool, string) {
 		pod, err := c.client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
@@ -228,7 +229,7 @@ func (c *networkCluster) pod(t *testing.T, name string) []netip.Addr {
 // ask waits until servers see the Pod as it is wanted, in the order of the URLs: a plugin learns of a new Node some time after it is there.
 func (c *networkCluster) ask(t *testing.T, pod string, urls, want []string) {
 	t.Helper()
-	eventually(t, 90*time.Second, fmt.Sprintf("%s asks %v and is seen as %v", pod, urls, want), func(ctx context.Context) (bool, string) {
+	eventually(t, 3*time.Minute, fmt.Sprintf("%s asks %v and is seen as %v", pod, urls, want), func(ctx context.Context) (bool, string) {
 		ctx, cancel := context.WithTimeout(ctx, 20*time.Second) // An exec may hang while its Node's network changes.
 		defer cancel()
 		args := append([]string{"--kubeconfig=" + c.kubeconfig(), "exec", pod, "--", "/usr/local/bin/e2e-pod"}, urls...)
@@ -354,7 +355,7 @@ func (c *networkCluster) addRange(t *testing.T, node string) {
 }
 
 func (c *networkCluster) tryAddedRange(t *testing.T) string {
-	before := c.containers(t)
+	before := c.ownContainers(t)
 	c.addRange(t, "node-2")
 	c.addPods(t, "node-2")
 	c.tryAll(t)
@@ -362,9 +363,17 @@ func (c *networkCluster) tryAddedRange(t *testing.T) string {
 	return works
 }
 
+// ownContainers are those of the test's own Pods: a busy host may restart a scheduler that could not renew its Lease.
+func (c *networkCluster) ownContainers(t *testing.T) map[string]string {
+	t.Helper()
+	all := c.containers(t)
+	maps.DeleteFunc(all, func(name, _ string) bool { return !strings.HasPrefix(name, "default/") })
+	return all
+}
+
 // tryRangeOutside adds a range that nothing knows but the controller.
 func (c *networkCluster) tryRangeOutside(t *testing.T) string {
-	before := c.containers(t)
+	before := c.ownContainers(t)
 	c.addRange(t, "node-3")
 	if refusal := c.plugin.refusal; refusal != "" {
 		eventually(t, 2*time.Minute, "the plugin on node-3 says "+refusal, func(context.Context) (bool, string) {
@@ -423,12 +432,8 @@ func proxyCase(mode, detectLocal string) func(*networkCluster, *testing.T) strin
 
 // tryReplacedNode has another machine join under the name of one that is gone.
 func (c *networkCluster) tryReplacedNode(t *testing.T) string {
-	before := c.podCIDRs(t, "node-2")["node-2"]
 	c.removeNode(t, "node-2")
 	c.join(t, map[string]string{"node-2": "example.com/range=second"})
-	if after := c.podCIDRs(t, "node-2")["node-2"]; after[0] == before[0] {
-		t.Errorf("the next Node has block %v of the last one, while others were free", after)
-	}
 	c.addPods(t, "node-2")
 	c.tryAll(t)
 	return works

@@ -2,13 +2,15 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -118,25 +120,27 @@ func (c *networkCluster) kubeProxy(t *testing.T, config string) []string {
 func (c *networkCluster) setProxyMode(t *testing.T, mode, detectLocal string) {
 	t.Helper()
 	maps := c.client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
-	found, err := maps.Get(t.Context(), "kube-proxy", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := map[string]any{}
-	if err := sigsyaml.Unmarshal([]byte(found.Data["config.conf"]), &config); err != nil {
-		t.Fatal(err)
-	}
-	config["mode"], config["detectLocalMode"] = mode, detectLocal
-	content, err := sigsyaml.Marshal(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	found.Data["config.conf"] = string(content)
-	if _, err := maps.Update(t.Context(), found, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, time.Minute, "the ConfigMap of kube-proxy is changed", func(ctx context.Context) (bool, string) {
+		found, err := maps.Get(ctx, "kube-proxy", metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		config := map[string]any{}
+		err = sigsyaml.Unmarshal([]byte(found.Data["config.conf"]), &config)
+		if err != nil {
+			return false, err.Error()
+		}
+		config["mode"], config["detectLocalMode"] = mode, detectLocal
+		content, err := sigsyaml.Marshal(config)
+		if err != nil {
+			return false, err.Error()
+		}
+		found.Data["config.conf"] = string(content)
+		_, err = maps.Update(ctx, found, metav1.UpdateOptions{})
+		return err == nil, fmt.Sprint(err)
+	})
 	c.kubectl(t, "--namespace=kube-system", "rollout", "restart", "daemonset", "kube-proxy")
-	c.kubectl(t, "--namespace=kube-system", "rollout", "status", "daemonset", "kube-proxy", "--timeout=3m")
+	c.kubectl(t, "--namespace=kube-system", "rollout", "status", "daemonset", "kube-proxy", "--timeout=8m")
 }
 
 // onHost has containers run programs of bin/networks with what they call, iptables, ip, ipset, nft and a shell, of their machine: an image here has
@@ -186,7 +190,7 @@ func runOnHost(pod *corev1.PodSpec, programs map[string]string) {
 		for i := range containers {
 			c := &containers[i]
 			c.Image, c.ImagePullPolicy = imageOfProgram(programs[c.Name]), corev1.PullNever
-			c.Env = append(c.Env, corev1.EnvVar{Name: "PATH", Value: path.Join("/usr/local/bin") + ":/usr/sbin:/usr/bin"})
+			c.Env = append(c.Env, corev1.EnvVar{Name: "PATH", Value: "/usr/local/bin:/usr/sbin:/usr/bin"})
 			c.VolumeMounts = append(c.VolumeMounts, mounts...)
 		}
 	}

@@ -146,7 +146,7 @@ func (c *networkCluster) replaceNode(t *testing.T, node string) {
 	c.kubectl(t, "delete", "node", node)
 	c.cluster.cluster(t, "reboot", node)
 	c.nodes = slices.DeleteFunc(c.nodes, func(name string) bool { return name == node })
-	eventually(t, 3*time.Minute, "Node "+node+" is ready again", func(ctx context.Context) (bool, string) {
+	eventually(t, 5*time.Minute, "Node "+node+" is ready again", func(ctx context.Context) (bool, string) {
 		found, err := c.client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
