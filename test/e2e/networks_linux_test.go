@@ -68,8 +68,10 @@ var networkCases = []struct {
 	{"second range, added live", (*networkCluster).tryAddedRange},
 	{"range outside of podSubnet", (*networkCluster).tryRangeOutside},
 	{"its Services: iptables, ClusterCIDR", proxyCase("iptables", "ClusterCIDR")},
-	{"iptables, NodeCIDR", proxyCase("iptables", "NodeCIDR")},
+	// In turn, since each start cleans up behind the other mode: kube-proxy v1.37.1 that finds its own nftables, with nft 1.0.6 of Debian 12, loses
+	// Services until its next full synchronization.
 	{"nftables, ClusterCIDR", proxyCase("nftables", "ClusterCIDR")},
+	{"iptables, NodeCIDR", proxyCase("iptables", "NodeCIDR")},
 	{"nftables, NodeCIDR", proxyCase("nftables", "NodeCIDR")},
 	{"Node replaced", (*networkCluster).tryReplacedNode},
 	{"range retired", (*networkCluster).tryRetiredRange},
@@ -163,7 +165,7 @@ func (c *networkCluster) serveOutside(t *testing.T) {
 const nodePods = `
 apiVersion: v1
 kind: Pod
-metadata: {name: a-NODE, labels: {on: NODE}}
+metadata: {name: a-NODE, labels: {node: NODE}}
 spec:
   nodeName: NODE
   tolerations: [{operator: Exists}]
@@ -185,7 +187,7 @@ apiVersion: v1
 kind: Service
 metadata: {name: on-NODE}
 spec:
-  selector: {on: NODE}
+  selector: {node: NODE}
   ipFamilyPolicy: POLICY
   ports: [{port: 80, targetPort: 8080}]
 `

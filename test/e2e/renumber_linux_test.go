@@ -53,6 +53,7 @@ func TestRenumber(t *testing.T) {
 			c.apply(t, renumberRange("new", newRange, ""))
 			c.disable(t, "old")
 			c.replaceAll(t, nodes, newRange)
+			c.waitForFree(t, "old")
 			c.retire(t, "old")
 		}},
 		{"into two families: what is missing before", func(t *testing.T) {
@@ -164,8 +165,14 @@ func (c *networkCluster) replaceNode(t *testing.T, node string) {
 	}
 }
 
-// retire deletes a ClusterCIDR that no Node uses any more: all its blocks are free, and it goes at once.
+// retire deletes a ClusterCIDR that no Node uses any more: it goes at once, also if Nodes have blocks of the same range from another one.
 func (c *networkCluster) retire(t *testing.T, name string) {
+	t.Helper()
+	c.kubectl(t, "delete", "clustercidr", name, "--timeout=30s")
+}
+
+// waitForFree waits until all blocks of a range are free.
+func (c *networkCluster) waitForFree(t *testing.T, name string) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig())
 	if err != nil {
@@ -176,20 +183,15 @@ func (c *networkCluster) retire(t *testing.T, name string) {
 		t.Fatal(err)
 	}
 	clusterCIDRs := client.Resource(schema.GroupVersionResource{Group: "networking.x-k8s.io", Version: "v1", Resource: "clustercidrs"})
-	eventually(t, 30*time.Second, "no Node uses ClusterCIDR "+name, func(ctx context.Context) (bool, string) {
+	eventually(t, 30*time.Second, "no Node has a block of ClusterCIDR "+name, func(ctx context.Context) (bool, string) {
 		found, err := clusterCIDRs.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
 		}
 		status, _ := found.Object["status"].(map[string]any)
-		for _, family := range []string{"ipv4", "ipv6"} {
-			if counts, ok := status[family].(map[string]any); ok && counts["allocated"] != int64(0) {
-				return false, fmt.Sprint(status)
-			}
-		}
-		return status["ipv4"] != nil, fmt.Sprint(status)
+		counts, _ := status["ipv4"].(map[string]any)
+		return counts["allocated"] == int64(0) && counts["free"] == counts["total"], fmt.Sprint(status)
 	})
-	c.kubectl(t, "delete", "clustercidr", name, "--timeout=10s")
 }
 
 // setServiceRanges gives the API server and the manager the Services' ranges, as a kubeadm user does who edits networking.serviceSubnet.
