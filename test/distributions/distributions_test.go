@@ -188,4 +188,3 @@ type mode struct{}
 func (mode) String() string        { return "metal" }
 func (mode) RequiresInstall() bool { return true }
 func (mode) InContainer() bool     { return false }
-
