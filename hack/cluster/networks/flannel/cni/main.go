@@ -38,7 +38,7 @@ func add(args *skel.CmdArgs) error {
 func del(args *skel.CmdArgs) error {
 	config, err := delegate(args.StdinData)
 	if err != nil {
-		return nil //nolint:nilerr // Without the file no Pod was added.
+		return nil // Without the file no Pod was added.
 	}
 	return invoke.DelegateDel(context.Background(), "bridge", config, nil)
 }
