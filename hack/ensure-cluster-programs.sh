@@ -7,10 +7,15 @@
 # With names it makes sure of those, too: network plugins and kube-proxy use them.
 set -euo pipefail
 
-declare -A package=([runc]=runc [ip]=iproute2 [iptables]=iptables [haproxy]=haproxy [nft]=nftables [ipset]=ipset)
 programs=(runc ip iptables haproxy "$@")
 packages=()
-for program in "${programs[@]}"; do packages+=("${package[$program]}"); done
+for program in "${programs[@]}"; do
+	case $program in
+	ip) packages+=(iproute2) ;;
+	nft) packages+=(nftables) ;;
+	*) packages+=("$program") ;;
+	esac
+done
 
 missing() {
 	local program
