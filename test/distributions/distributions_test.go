@@ -150,7 +150,7 @@ func TestKind(t *testing.T) {
 
 // Talos takes the example as a patch of what it generates, and accepts what comes of it.
 func TestTalos(t *testing.T) {
-	input, err := generate.NewInput("cluster", "https://192.0.2.1:6443", "1.36.3")
+	input, err := generate.NewInput("cluster", "https://192.0.2.1:6443", "1.36.3", generate.WithInstallDisk("/dev/sda"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -410,6 +410,15 @@ func (c *networkCluster) podLogs(t *testing.T, machine string) string {
 	return string(all)
 }
 
+// apply tries again: the API server of a busy host may be restarted.
+func (c *networkCluster) apply(t *testing.T, objects string) {
+	t.Helper()
+	eventually(t, 3*time.Minute, "objects are applied", func(ctx context.Context) (bool, string) {
+		_, err := run(ctx, []byte(objects), c.bin("kubectl"), "--kubeconfig="+c.kubeconfig(), "apply", "-f", "-")
+		return err == nil, fmt.Sprint(err)
+	})
+}
+
 // removeNode ends a machine for good.
 func (c *networkCluster) removeNode(t *testing.T, node string) {
 	t.Helper()
