@@ -205,7 +205,7 @@ func (c *networkCluster) addPods(t *testing.T, nodes ...string) {
 	}
 	blocks := c.podCIDRs(t, nodes...)
 	for _, node := range nodes {
-		for _, address := range c.pod(t, "a-"+node) {
+		for _, address := range append(c.pod(t, "a-"+node), c.pod(t, "b-"+node)...) {
 			if !slices.ContainsFunc(blocks[node], func(block netip.Prefix) bool { return block.Contains(address) }) {
 				t.Errorf("the Pod on %s has address %s, which is in none of %v", node, address, blocks[node])
 			}
