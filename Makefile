@@ -108,8 +108,8 @@ KUBEADM_TOOLS := $(BIN)/kubeadm $(BIN)/kubelet $(BIN)/kube-scheduler
 .PHONY: kubeadm-tools
 kubeadm-tools: $(KUBEADM_TOOLS) #: Build kubeadm, kubelet and kube-scheduler
 
-$(KUBEADM_TOOLS): package = k8s.io/kubernetes/cmd/$(@F)
-$(BIN)/kube-apiserver $(BIN)/kubectl $(KUBEADM_TOOLS): $(or $(MODFILE),hack/tools/kubernetes/go.mod hack/tools/kubernetes/go.sum) hack/build.sh
+$(KUBEADM_TOOLS) $(BIN)/kube-proxy: package = k8s.io/kubernetes/cmd/$(@F)
+$(BIN)/kube-apiserver $(BIN)/kubectl $(KUBEADM_TOOLS) $(BIN)/kube-proxy: $(or $(MODFILE),hack/tools/kubernetes/go.mod hack/tools/kubernetes/go.sum) hack/build.sh
 	@hack/build.sh $@ $(package) hack/tools/kubernetes
 bin/etcd bin/etcdctl bin/etcdutl: hack/tools/go.mod hack/tools/go.sum hack/build.sh
 	@hack/build.sh $@ $(package) hack/tools
@@ -149,6 +149,21 @@ $(BIN)/node: bin/node
 	@mkdir -p $(BIN)
 	@ln -sfn ../node $@
 endif
+
+# The network plugins that make e2e-networks tries, each of a module of its own, and kube-proxy.
+NETWORKS := hack/cluster/networks
+.PHONY: networks
+networks: $(BIN)/kube-proxy bin/networks/kube-router bin/networks/flannel
+
+bin/networks/kube-router: $(NETWORKS)/kube-router/go.mod $(NETWORKS)/kube-router/go.sum
+	@echo "build $@"
+	@go -C $(NETWORKS)/kube-router build -o $(CURDIR)/$@ tool
+	@touch $@
+bin/networks/flannel: $(NETWORKS)/flannel/go.mod $(NETWORKS)/flannel/go.sum $(NETWORKS)/flannel/cni/main.go
+	@echo "build $@"
+	@CGO_ENABLED=1 go -C $(NETWORKS)/flannel build -o $(CURDIR)/bin/networks/ tool
+	@go -C $(NETWORKS)/flannel build -o $(CURDIR)/bin/networks/flannel-cni ./cni
+	@touch $@
 
 .PHONY: kubectl-node-ipam
 kubectl-node-ipam: #: Build bin/kubectl-node_ipam, the plugin behind `kubectl node-ipam`, and what completes its arguments: docs/use/kubectl-node-ipam.md
@@ -251,7 +266,7 @@ test: test-unit ## Run what CI runs for every commit, beside verify: 15 minutes 
 
 # The lanes of make nightly, in this order. The measurements of make performance are not among them: they want three hours of a quiet machine.
 NIGHTLY ?= test-race test-slow test-clusteripam test-harness test-parity test-chaos chaos inputs simulate mutants \
-	test-monitoring test-image test-release $(OLDER:%=test-older-%) conformance consumer test-move scale e2e e2e-ha e2e-upgrade
+	test-monitoring test-image test-release $(OLDER:%=test-older-%) conformance consumer test-move test-distributions scale e2e e2e-ha e2e-networks e2e-upgrade
 
 .PHONY: nightly
 nightly: ## Run everything else, for hours; NIGHTLY='chaos inputs' picks some
@@ -360,11 +375,13 @@ test-older: $(OLDER:%=test-older-%) #: The same with each older minor of Kuberne
 $(OLDER:%=test-older-%): test-older-%:
 	$(MAKE) --keep-going KUBERNETES=$* test-minor
 
-.PHONY: e2e e2e-ha e2e-upgrade
+.PHONY: e2e e2e-ha e2e-networks e2e-upgrade
 e2e: #: Run it in real kubeadm clusters: ranges, takeover and back, reboot; as root on Linux, elsewhere it says why not; installs as make cluster does
-	@hack/e2e.sh -skip='^(TestThreeControlPlanes|TestUpgrade.*)$$'
+	@hack/e2e.sh -skip='^(TestThreeControlPlanes|TestNetworks|TestRenumber|TestUpgrade.*)$$'
 e2e-ha: #: Run it in a kubeadm cluster with three control planes: swap one after the other, kill, cut off and reboot leaders; as make e2e
 	@hack/e2e.sh -v -timeout=30m -run='^TestThreeControlPlanes$$'
+e2e-networks: #: Run Pods on bridge, flannel and kube-router, with kube-proxy in its modes, and print a table of plugins and cases; move a cluster to another range, to dual stack, and back; as make e2e
+	@NETWORKS=yes hack/e2e.sh -v -timeout=60m -run='^(TestNetworks|TestRenumber)$$'
 
 # The minor that `make e2e-upgrade` begins with: kubeadm goes one minor at a time.
 UPGRADE_FROM ?= $(lastword $(OLDER))
@@ -414,6 +431,10 @@ consumer: tools build #: Give machines of Cluster API's vSphere provider, in a s
 .PHONY: test-move
 test-move: tools build #: Move management clusters with the code of clusterctl, and let it install our providers; minutes the first time
 	go -C test/move test -count=1 -timeout=20m -v ./...
+
+.PHONY: test-distributions
+test-distributions: #: Hold examples/distributions against the code of Cluster API, kind and Talos; minutes the first time
+	go -C test/distributions test -count=1 ./...
 
 .PHONY: mutants
 mutants: #: Break Cluster IPAM in one place after another and fail if no test notices; RUN=regexp picks some

@@ -2,8 +2,8 @@
 # Builds what the end-to-end test needs and runs it. Its clusters are made of namespaces and mounts, which only root on
 # Linux can make; elsewhere this says so and is content.
 #
-# usage: [UPGRADE_FROM=v1.36] hack/e2e.sh [flags of go test]
-# With UPGRADE_FROM it builds also what a cluster of that minor needs.
+# usage: [UPGRADE_FROM=v1.36] [NETWORKS=yes] hack/e2e.sh [flags of go test]
+# With UPGRADE_FROM it builds also what a cluster of that minor needs, with NETWORKS network plugins and kube-proxy.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -28,7 +28,13 @@ make --no-print-directory cluster-tools image PLATFORMS="linux/$(go env GOARCH)"
 if [[ -n ${UPGRADE_FROM-} ]]; then
 	make --no-print-directory KUBERNETES="$UPGRADE_FROM" tools upstream kubeadm-tools "bin/$UPGRADE_FROM/node" cluster-image
 fi
-hack/ensure-cluster-programs.sh
+if [[ -n ${NETWORKS-} ]]; then
+	hack/ensure-c-compiler.sh # flannel has a backend in C.
+	make --no-print-directory networks kubectl-node-ipam
+	hack/ensure-cluster-programs.sh nft ipset
+else
+	hack/ensure-cluster-programs.sh
+fi
 # Helm renders the chart.
 go -C test/chart build -o "$PWD/bin/helm" helm.sh/helm/v4/cmd/helm
 go build -o bin/e2e-pod ./test/e2e/pod

@@ -9,7 +9,7 @@ root=$PWD
 export CGO_ENABLED=0
 
 failed=false
-for module in . hack/image test/chart test/consumer test/monitoring test/move; do
+for module in . hack/image test/chart test/consumer test/distributions test/monitoring test/move; do
 	(cd "$module" && "$root/bin/golangci-lint" run --allow-parallel-runners) || failed=true
 done
 ! $failed

@@ -96,7 +96,7 @@ for dir in . hack/tools/kubernetes; do
 	)
 	echo "$dir/go.mod: Kubernetes $version, staged modules $staged_version"
 done
-for dir in hack/tools test/chart test/consumer test/move; do
+for dir in hack/tools test/chart test/consumer test/distributions test/move; do
 	(cd "$dir" && require)
 	echo "$dir/go.mod: staged modules $staged_version"
 done

@@ -34,7 +34,7 @@ edit "s#(/multicidr/controller-manager/(blob/)?)v$any/#\1$version/#g; s/-$any\.t
 old=${before#v}
 edit "s/${old//./\\.}/$plain/g" README.md docs/{overview,versions}.md docs/install/{files,upgrade}.md docs/cluster-ipam/clusterctl.md docs/engineering/releasing.md
 named=()
-while IFS= read -r file; do named+=("$file"); done < <(grep -rlE 'v[0-9.]+-mc[0-9]|helm.sh/chart: ' README.md docs manifests test/e2e test/chart/testdata)
+while IFS= read -r file; do named+=("$file"); done < <(grep -rlE 'v[0-9.]+-mc[0-9]|helm.sh/chart: ' README.md docs examples/distributions manifests test/e2e test/chart/testdata)
 # Tags of older minors stand aside while all others are written.
 before_all='' after_all=''
 for dir in hack/kubernetes/v*; do

@@ -34,7 +34,7 @@ generated() { hack/generate.sh "$copy" >/dev/null && unchanged apis manifests do
 pinned() {
 	"$copy/hack/pin-kubernetes.sh" "$(go list -m -f '{{.Version}}' k8s.io/kubernetes)" >/dev/null &&
 		unchanged go.mod go.sum hack/tools/kubernetes/go.mod hack/tools/kubernetes/go.sum hack/tools/go.mod hack/tools/go.sum \
-			test/chart/go.mod test/chart/go.sum test/consumer/go.mod test/consumer/go.sum test/move/go.mod test/move/go.sum
+			test/chart/go.mod test/chart/go.sum test/consumer/go.mod test/consumer/go.sum test/distributions/go.mod test/distributions/go.sum test/move/go.mod test/move/go.sum
 }
 # Everything in the module file of an older minor comes from the script.
 pinned_older() {
@@ -44,7 +44,7 @@ pinned_older() {
 			unchanged "${file%/go.mod}" || return 1
 	done
 }
-versioned() { "$copy/hack/set-version.sh" && unchanged controllers/build README.md docs manifests test/e2e test/chart/testdata; }
+versioned() { "$copy/hack/set-version.sh" && unchanged controllers/build README.md docs examples/distributions manifests test/e2e test/chart/testdata; }
 formatted() {
 	local files
 	files=$(gofmt -l .)

@@ -67,6 +67,7 @@ type upOptions struct {
 	config, patches        string
 	apply, images          []string
 	files                  map[string]string // each control plane's, by their paths there
+	podNetwork             bool              // the router is to keep routes and CNI configurations
 }
 
 func (c *cluster) up(ctx context.Context, opts upOptions) error {
@@ -95,7 +96,7 @@ func (c *cluster) start(ctx context.Context, opts upOptions) error {
 	if err := errors.Join(c.keepImages(opts.images), c.keepControlPlaneFiles(opts)); err != nil {
 		return err
 	}
-	port, err := c.startRouter()
+	port, err := c.startRouter(opts.podNetwork)
 	if err != nil {
 		return err
 	}

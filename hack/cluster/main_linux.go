@@ -69,6 +69,8 @@ func command() *cobra.Command {
 	upCommand.Flags().StringSliceVar(&up.apply, "apply", nil, "objects to apply as soon as the API server answers: files or directories")
 	upCommand.Flags().StringSliceVar(&up.images, "image", nil, "one more image for every machine: an archive, or NAME=PROGRAM for an image of one static program")
 
+	upCommand.Flags().BoolVar(&up.podNetwork, "pod-network", true, "give machines a CNI configuration and routes to each other's podCIDRs; without, it takes a network plugin among --apply until Nodes are ready")
+
 	var join joinOptions
 	joinCommand := &cobra.Command{
 		Use: "join NAME", Short: "Add a worker or a control plane; returns when kubeadm join has", Args: cobra.ExactArgs(1),
@@ -108,6 +110,12 @@ nowhere to pull them from.`,
 			RunE: with(func(ctx context.Context, c *cluster, args []string) error { return run(c, ctx, args[0]) }),
 		}
 	}
+	var routes bool
+	routeCommand := &cobra.Command{
+		Use: routerCommand, Hidden: true, Args: cobra.NoArgs, // What up starts in the router's namespace.
+		RunE: with(func(ctx context.Context, c *cluster, _ []string) error { return c.route(ctx, routes) }),
+	}
+	routeCommand.Flags().BoolVar(&routes, "pod-network", true, "")
 	root.AddCommand(
 		upCommand, joinCommand, installCommand, execCommand,
 		one("kill MACHINE", "Pull a machine's plug; its disk stays, and reboot boots it again", (*cluster).kill),
@@ -124,10 +132,7 @@ overlay, those of iptables), with cgroup v2 the controllers that up has enabled 
 packages that make has installed, which it names when it does.`,
 			RunE: with(func(ctx context.Context, c *cluster, _ []string) error { return c.down(ctx) }),
 		},
-		&cobra.Command{
-			Use: routerCommand, Hidden: true, Args: cobra.NoArgs, // What up starts in the router's namespace.
-			RunE: with(func(ctx context.Context, c *cluster, _ []string) error { return c.route(ctx) }),
-		},
+		routeCommand,
 	)
 	return root
 }

@@ -39,7 +39,7 @@ func address6(number int) string { return fmt.Sprintf("fd00:172:18::%d", number)
 func mac(number int) string { return fmt.Sprintf("02:00:00:00:00:%02x", number) }
 
 // startRouter returns the port of the host's loopback address behind which the API servers will be.
-func (c *cluster) startRouter() (port int, err error) {
+func (c *cluster) startRouter(podNetwork bool) (port int, err error) {
 	if err := os.MkdirAll(filepath.Join(c.dir, routerCommand), 0o755); err != nil {
 		return 0, err
 	}
@@ -60,7 +60,7 @@ func (c *cluster) startRouter() (port int, err error) {
 	}
 	defer socket.Close()
 
-	router := exec.Command("/proc/self/exe", routerCommand, "--dir="+c.dir, "--bin="+c.bin)
+	router := exec.Command("/proc/self/exe", routerCommand, "--dir="+c.dir, "--bin="+c.bin, fmt.Sprintf("--pod-network=%t", podNetwork))
 	router.Stdout, router.Stderr = log, log
 	router.ExtraFiles = []*os.File{socket}
 	router.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNET}
@@ -150,7 +150,7 @@ func inNetwork(pid int, commands string) error {
 }
 
 // route is the router's process. It ends with the cluster.
-func (c *cluster) route(ctx context.Context) error {
+func (c *cluster) route(ctx context.Context, podNetwork bool) error {
 	if _, err := os.Stdin.Read(make([]byte, 1)); err != nil {
 		return fmt.Errorf("wait for the go-ahead: %w", err)
 	}
@@ -165,7 +165,9 @@ func (c *cluster) route(ctx context.Context) error {
 			return err
 		}
 	}
-	go c.keepRoutes(ctx)
+	if podNetwork {
+		go c.keepRoutes(ctx)
+	}
 	return c.balance(ctx, os.NewFile(3, "loopback"))
 }
 
