@@ -103,7 +103,7 @@ func (r *Reader) Objects(ctx context.Context) (o Objects, err error) {
 		page                 pager.ListPageFunc
 		add                  func(runtime.Object)
 	}{
-		{ClusterCIDRs, "nothing can be said about ranges", "apply manifests/crds, or see what would be with plan -f",
+		{ClusterCIDRs, "nothing can be said about ranges", "install the controller, or see with plan -f what would be",
 			func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 				return clusterCIDRs(r.Dynamic).List(ctx, opts)
 			},
