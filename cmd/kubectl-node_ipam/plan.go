@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,12 +29,7 @@ type planFlags struct {
 type plan struct {
 	inspect.Plan
 	// Refusals are why the API server would not store ClusterCIDRs. Then nothing of the rest is computed.
-	Refusals []refusal `json:"refusals,omitempty"`
-}
-
-type refusal struct {
-	ClusterCIDR string `json:"clusterCIDR"`
-	Message     string `json:"message"`
+	Refusals []files.Refusal `json:"refusals,omitempty"`
 }
 
 func (p *program) planCommand() *cobra.Command {
@@ -53,7 +47,7 @@ func (p *program) planCommand() *cobra.Command {
 		Args: exactly(0, "flags only"),
 		RunE: func(c *cobra.Command, _ []string) error { return p.plan(c, f) },
 	}
-	c.Flags().StringSliceVarP(&f.files, "filename", "f", nil, "files or directories with ClusterCIDRs that are created, or changed if they exist. Other objects in them are passed over")
+	c.Flags().StringSliceVarP(&f.files, "filename", "f", nil, "files or directories with ClusterCIDRs that are created, or changed if they exist. Other objects in them are ignored")
 	c.Flags().StringSliceVar(&f.disable, "disable", nil, "names of ClusterCIDRs whose spec.allocation is set to Disabled")
 	c.Flags().StringSliceVar(&f.delete, "delete", nil, "names of ClusterCIDRs that are deleted")
 	c.Flags().IntVar(&f.nodes, "nodes", 0, "how many Nodes are created afterwards: without labels, unless --like or --labels names some")
@@ -106,7 +100,7 @@ func (p *program) plan(c *cobra.Command, f planFlags) error {
 		return err
 	}
 	var answer plan
-	if answer.Refusals, err = refusals(c.Context(), objects, planned); err != nil {
+	if answer.Refusals, err = files.Refusals(c.Context(), planned, objects.ClusterCIDRs); err != nil {
 		return err
 	}
 	if len(answer.Refusals) == 0 {
@@ -153,37 +147,6 @@ func clusterCIDRNames(values []string) (names []string) {
 		}
 	}
 	return names
-}
-
-// refusals returns why the API server would refuse ClusterCIDRs, by the rules of this program's version of the CRD.
-func refusals(ctx context.Context, objects cluster.Objects, planned []networkingv1.ClusterCIDR) (all []refusal, err error) {
-	if len(planned) == 0 {
-		return nil, nil
-	}
-	rules, err := files.ReadRules()
-	if err != nil {
-		return nil, fmt.Errorf("the rules for ClusterCIDRs cannot be read: %w: this is a defect, report it", err)
-	}
-	exist := map[string]*networkingv1.ClusterCIDR{}
-	for _, cc := range objects.ClusterCIDRs {
-		exist[cc.Name] = cc
-	}
-	seen := map[string]bool{}
-	for i := range planned {
-		cc := &planned[i]
-		if seen[cc.Name] {
-			all = append(all, refusal{cc.Name, "it is there more than once: give each its own name"})
-		}
-		seen[cc.Name] = true
-		found, err := rules.Refusals(ctx, cc, exist[cc.Name])
-		if err != nil {
-			return nil, fmt.Errorf("ClusterCIDR %s cannot be checked: %w", cc.Name, err)
-		}
-		for _, r := range found {
-			all = append(all, refusal{cc.Name, r.Error()})
-		}
-	}
-	return all, nil
 }
 
 // names are the Nodes that the plan makes a difference for, and those to replace.

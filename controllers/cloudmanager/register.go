@@ -28,8 +28,6 @@ import (
 const Name = nodeipam.Name
 
 const (
-	// alias is another name of the controller in --controllers, the same as in kube-controller-manager.
-	alias = "multicidrnodeipam"
 	// inTree is the name of the allocator that some providers have taken over from kube-controller-manager.
 	inTree = "node-ipam-controller"
 	// defaultLease is the name of node-ipam-controller's Lease: two programs with the controller must not both allocate.
@@ -47,7 +45,7 @@ func Register(controllers map[string]app.ControllerInitFuncConstructor, aliases 
 	r := newRegistered(flags)
 	app.ControllersDisabledByDefault.Insert(Name)
 	if aliases != nil {
-		aliases[alias] = Name
+		aliases[nodeipam.Alias] = Name
 	}
 	if other, ok := controllers[inTree]; ok {
 		controllers[inTree] = app.ControllerInitFuncConstructor{InitContext: other.InitContext, Constructor: replaced(other.Constructor)}

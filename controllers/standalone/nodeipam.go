@@ -66,6 +66,6 @@ func (n *nodeIPAM) addFlags(sections *cliflag.NamedFlagSets) {
 
 func (n *nodeIPAM) validate() []error { return append(n.flags.Validate(), n.options.Validate()...) }
 
-func (n *nodeIPAM) run(ctx context.Context, config *rest.Config, fence *lease.Fence, built func(string, controller)) error {
+func (n *nodeIPAM) run(ctx context.Context, config *rest.Config, fence *lease.Fence, built func(string, any)) error {
 	return n.options.Run(ctx, config, n.flags, fence, func(c *nodeipam.Controller) { built(nodeipam.Name, c) })
 }

@@ -36,7 +36,7 @@ type state struct {
 	nodes        []corev1.Node
 	clusterCIDRs []networkingv1.ClusterCIDR
 	noCRD        bool
-	fenced       bool                                      // manifests/fencing/policy.yaml is in force
+	fenced       bool                                      // the policy lease-holder is in force
 	crd          *apiextensionsv1.CustomResourceDefinition // nil if it cannot be read, too
 	planned      []networkingv1.ClusterCIDR                // from files
 	fruitless    []string                                  // files and directories without a ClusterCIDR, and what they contain instead
