@@ -205,7 +205,7 @@ func (s *State) Conflicted(p *pool.Pool) metav1.Condition {
 		return metav1.Condition{Type: networkingv1.ConditionConflicted, Status: metav1.ConditionFalse, Reason: networkingv1.ReasonNoOverlap, Message: "No address is held twice."}
 	}
 	return metav1.Condition{Type: networkingv1.ConditionConflicted, Status: metav1.ConditionTrue, Reason: networkingv1.ReasonOverlap,
-		Message: fmt.Sprintf("The same addresses are held by %s. Delete the Nodes that should not have them and reboot their machines, which registers them again.", text.ListedFew(pairs))}
+		Message: fmt.Sprintf("The same addresses are held by %s. Replace each Node that should not have them: %s.", text.ListedFew(pairs), text.Replace)}
 }
 
 // nameOf formats a holding for messages: who holds what.

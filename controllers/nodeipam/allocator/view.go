@@ -231,7 +231,7 @@ func (s *State) Findings(name string) map[string]string {
 			// A ClusterCIDR would overlap the service range, or be refused.
 			wayOut = "Replace"
 		}
-		found[ReasonOutsideRanges] = fmt.Sprintf("podCIDRs %s are in no ClusterCIDR. They stay as they are and are allocated to no other Node. %s the Node: %s. Do that before you go back to the stock kube-controller-manager, which ends while a podCIDR is outside of its --cluster-cidr.", text.BlocksText(blocks), wayOut, text.Replace)
+		found[ReasonOutsideRanges] = fmt.Sprintf("podCIDRs %s lie in no ClusterCIDR. They stay as they are and are allocated to no other Node. %s the Node: %s. Do that before you go back to the stock kube-controller-manager, which ends while a podCIDR is outside of its --cluster-cidr.", text.BlocksText(blocks), wayOut, text.Replace)
 	}
 	var others []string
 	which := "this Node"
