@@ -190,7 +190,7 @@ func writePlan(w *show.Writer, a plan, f planFlags) {
 		w.Printf("The plan makes no difference for any Node.")
 	}
 	writeCompared(w, a)
-	writePlanned(w, "NODES THAT GET SOMETHING ELSE", a.Nodes)
+	writeChanged(w, a.Nodes)
 	if f.nodes > 0 {
 		writeNew(w, a, f)
 	}
@@ -260,29 +260,42 @@ func writeReplacements(w *show.Writer, all []inspect.PlannedNode) {
 	}
 	w.Printf("")
 	w.Printf("Replace these Nodes in this order, and keep labels and taints that were set by hand. For each Node: %s.", text.Replace)
-	rows := show.NewRows("#", "NODE", "PODCIDRS", "ITS REPLACEMENT GETS PODCIDRS FROM")
+	writePlanned(w, all, show.NewRows("#", "NODE", "PODCIDRS", "ITS REPLACEMENT GETS PODCIDRS FROM"), func(i int, n inspect.PlannedNode) []any {
+		return []any{i + 1, n.Node, prefixes(n.Before), source(n.ClusterCIDR)}
+	})
+}
+
+func writeChanged(w *show.Writer, all []inspect.PlannedNode) {
+	if len(all) == 0 {
+		return
+	}
+	w.Printf("")
+	writePlanned(w, all, show.NewRows("NODES THAT GET SOMETHING ELSE", "NOW", "PLANNED", "FROM"), func(_ int, n inspect.PlannedNode) []any {
+		then := show.Colored{Value: prefixes(n.PodCIDRs)}
+		if len(n.PodCIDRs) == 0 {
+			then = show.Colored{Value: "pending", Color: show.Red}
+		}
+		return []any{n.Node, cmp.Or(prefixes(n.Before), "pending"), then, n.ClusterCIDR}
+	})
+}
+
+// maxPlanned is how many Nodes a table names; -o wide and JSON have all.
+const maxPlanned = 20
+
+// writePlanned writes a table of Nodes, and why some are pending, each reason once.
+func writePlanned(w *show.Writer, all []inspect.PlannedNode, rows *show.Rows, row func(i int, n inspect.PlannedNode) []any) {
 	shown := all
 	if !w.Wide {
 		shown = all[:min(len(all), maxPlanned)]
 	}
-	for i, r := range shown {
-		rows.Add(i+1, r.Node, prefixes(r.Before), source(r.ClusterCIDR))
+	for i, n := range shown {
+		rows.Add(row(i, n)...)
 	}
 	w.Rows(rows)
-	writeMore(w, len(all)-len(shown))
-	writeReasons(w, all)
-}
-
-// writeMore says how many rows were left out.
-func writeMore(w *show.Writer, more int) {
-	if more > 0 {
+	if more := len(all) - len(shown); more > 0 {
 		w.Printf("%s", w.In(show.Gray, fmt.Sprintf("and %d more: -o wide has all", more)))
 	}
-}
-
-// writeReasons writes why Nodes are pending, each reason once.
-func writeReasons(w *show.Writer, nodes []inspect.PlannedNode) {
-	for _, reason := range reasons(nodes) {
+	for _, reason := range reasons(all) {
 		w.Printf("Pending: %s", reason)
 	}
 }
@@ -295,31 +308,6 @@ func reasons(nodes []inspect.PlannedNode) (all []string) {
 		}
 	}
 	return all
-}
-
-// maxPlanned is how many Nodes a table names; -o wide and JSON have all.
-const maxPlanned = 20
-
-func writePlanned(w *show.Writer, title string, nodes []inspect.PlannedNode) {
-	if len(nodes) == 0 {
-		return
-	}
-	shown := nodes
-	if !w.Wide {
-		shown = nodes[:min(len(nodes), maxPlanned)]
-	}
-	w.Printf("")
-	rows := show.NewRows(title, "NOW", "PLANNED", "FROM")
-	for _, n := range shown {
-		before, then := cmp.Or(prefixes(n.Before), "pending"), show.Colored{Value: prefixes(n.PodCIDRs)}
-		if len(n.PodCIDRs) == 0 {
-			then = show.Colored{Value: "pending", Color: show.Red}
-		}
-		rows.Add(n.Node, before, then, n.ClusterCIDR)
-	}
-	w.Rows(rows)
-	writeMore(w, len(nodes)-len(shown))
-	writeReasons(w, nodes)
 }
 
 // writeNew writes what new Nodes get: runs of Nodes from the same ClusterCIDR.
