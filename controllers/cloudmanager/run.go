@@ -116,7 +116,7 @@ func (p *participant) serve() {
 			}{serving.ClientCA}
 		}
 		own := mux.NewPathRecorderMux(Name)
-		p.shown.Install(own, own, Name)
+		p.shown.Install(own, Name)
 		_, _, err = serving.Serve(genericcontrollermanager.BuildHandlerChain(own, &p.program.Authorization, &p.program.Authentication), 0, nil)
 	}
 	if err != nil {

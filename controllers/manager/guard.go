@@ -24,7 +24,7 @@ type guarded struct {
 func (p *process) guard(d Descriptor, c Context) app.Controller {
 	g := &guarded{descriptor: d, context: c}
 	g.shown.Waits(errors.New("not built yet"))
-	g.shown.Install(p.mux, p.mux, d.Name)
+	g.shown.Install(p.mux, d.Name)
 	p.health.addAdvisory(d.Name, g.shown.Check)
 	return g
 }

@@ -47,14 +47,14 @@ func (h *health) checkLease(*http.Request) error {
 	return nil
 }
 
-// install serves the checks, the text of a single one at its own path, and the debug pages where there is a mux for them.
-func (h *health) install(mux, secured *mux.PathRecorderMux) {
+// install serves the checks, the text of a single one at its own path, and the debug pages.
+func (h *health) install(mux *mux.PathRecorderMux) {
 	live := []healthz.HealthChecker{healthz.PingHealthz}
 	var ready []healthz.HealthChecker
 	for _, name := range slices.Sorted(maps.Keys(h.controllers)) {
 		c := h.controllers[name]
 		ready = append(ready, healthz.NamedCheck(name, c.Check))
-		c.Install(mux, secured, name)
+		c.Install(mux, name)
 	}
 	if h.watchDog != nil {
 		live = append(live, h.watchDog)

@@ -43,17 +43,15 @@ type servers struct {
 func serve(opts *options, config *rest.Config, health *health) (*servers, error) {
 	s := &servers{stop: make(chan struct{})}
 	plain, whole := mux.NewPathRecorderMux(opts.program.name()), mux.NewPathRecorderMux(opts.program.name())
-	if opts.secureServing.BindPort != 0 {
-		s.secured = whole
-	}
-	health.install(whole, s.secured)
+	health.install(whole)
 	plain.Handle("/healthz", whole)
 	plain.Handle("/readyz", whole)
 	metricsHandler := metrics.HandlerFor(legacyregistry.DefaultGatherer, metrics.HandlerOpts{MaxRequestsInFlight: maxScrapes})
-	if s.secured == nil {
+	if opts.secureServing.BindPort == 0 {
 		plain.Handle("/metrics", metricsHandler)
 		slis.SLIMetrics{}.Install(plain) // On this port any client could reset them.
 	} else {
+		s.secured = whole
 		s.secured.Handle("/metrics", metricsHandler)
 		slis.SLIMetricsWithReset{}.Install(s.secured)
 	}

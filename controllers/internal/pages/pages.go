@@ -69,23 +69,22 @@ func (c *Controller) debug(w http.ResponseWriter, r *http.Request) {
 	http.Error(w, "The controller does not run in this process, or has no such page. It runs in the process that holds the Lease", http.StatusNotFound)
 }
 
-// Install serves the check with its reason, which is no part of /healthz itself, and the debug page. A nil mux is that of a program that serves
-// nothing. debug may be another mux, for a page that fewer may see.
-func (c *Controller) Install(health, debug *mux.PathRecorderMux, name string) {
-	if health != nil {
-		health.UnlistedHandle(HealthPath(name), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if err := c.Check(r); err != nil {
-				http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
-				return
-			}
-			fmt.Fprint(w, "ok")
-		}))
+// Install serves the check with its reason, which is no part of /healthz itself, and the debug page. m is nil in a program that serves nothing.
+func (c *Controller) Install(m *mux.PathRecorderMux, name string) {
+	if m == nil {
+		return
 	}
-	if debug != nil {
-		path := "/debug/controllers/" + name
-		debug.UnlistedHandle(path, http.StripPrefix(path, http.HandlerFunc(c.debug)))
-		debug.UnlistedHandlePrefix(path+"/", http.StripPrefix(path, http.HandlerFunc(c.debug)))
-	}
+	m.UnlistedHandle(HealthPath(name), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := c.Check(r); err != nil {
+			http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprint(w, "ok")
+	}))
+	path := "/debug/controllers/" + name
+	debug := http.StripPrefix(path, http.HandlerFunc(c.debug))
+	m.UnlistedHandle(path, debug)
+	m.UnlistedHandlePrefix(path+"/", debug)
 }
 
 // pauses are those between attempts to build a controller. What it needs, for example a permission, may be granted a moment later, or after
