@@ -135,6 +135,7 @@ func (r *registered) construct(init app.ControllerInitContext, c *config.Complet
 		end(err, "The flags are wrong")
 	}
 	p := &participant{registered: r, clientName: init.ClientName, program: c}
+	p.shown.Lease = p.leaseName()
 	p.serve()
 	return func(ctx context.Context, _ genericcontrollermanager.ControllerContext) (controller.Interface, bool, error) {
 		go p.run(ctx) // The program starts its controllers one after the other: nothing here can fail or wait.

@@ -368,7 +368,7 @@ func TestCheck(t *testing.T) {
 		"a manager whose flags come from a variable": {func(s *state) {
 			alone(s)
 			s.pods = []corev1.Pod{pod("kcm", "sh", "-c", "exec kube-controller-manager --v=2 $FLAGS")}
-		}, []string{"WARNING manager: Pod kcm has flags from variables or a script, which cannot be read: repeat",
+		}, []string{"WARNING manager: Pod kcm has flags from variables or a script, which cannot be read: run this command again",
 			"WARNING second writer: kube-controller-manager has flags from variables or a script, which cannot be read: see that it has allocateNodeCIDRs: false"}},
 		"a manager whose range comes from a variable": {func(s *state) {
 			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs", "--cluster-cidr=$(CIDR)", "--use-service-account-credentials")}
@@ -434,7 +434,7 @@ func TestCheck(t *testing.T) {
 		"a Lease of a manager whose flags are asked for": {func(s *state) {
 			s.pods, s.nodes, s.leases = nil, nil, append(s.leases, renewed(manager, "cp1_1"))
 			s.clusterCIDRs = append(s.clusterCIDRs, second)
-		}, []string{"WARNING manager: no Pod in any namespace runs kube-controller-manager, but cp1_1 renews the Lease kube-system/kube-controller-manager: repeat"}},
+		}, []string{"WARNING manager: no Pod in any namespace runs kube-controller-manager, but cp1_1 renews the Lease kube-system/kube-controller-manager: run this command again"}},
 		"allocators that are known, and off": {func(s *state) {
 			s.pods = append(s.pods,
 				in("kube-system", "ghcr.io/siderolabs/talos-cloud-controller-manager:v1", pod("talos", "/talos", "--allocate-node-cidrs", "--controllers=cloud-node")),

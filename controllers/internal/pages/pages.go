@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,6 +21,9 @@ func HealthPath(name string) string { return "/healthz/" + name }
 // Controller is what a process shows of one controller. The zero value is one that does not run here, which is healthy. Safe for concurrent
 // use.
 type Controller struct {
+	// Lease is that of the leader, for people who look for the controller here; empty if that is known elsewhere.
+	Lease string
+
 	mu    sync.Mutex
 	waits error
 	runs  any
@@ -66,7 +70,7 @@ func (c *Controller) debug(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	http.Error(w, "The controller does not run in this process, or has no such page. It runs in the process that holds the Lease", http.StatusNotFound)
+	http.Error(w, strings.TrimSpace("The controller does not run here, or has no debug page: see the process that holds the Lease "+c.Lease), http.StatusNotFound)
 }
 
 // Install serves the check with its reason, which is no part of /healthz itself, and the debug page. m is nil in a program that serves nothing.
