@@ -179,7 +179,7 @@ func testTerms(t *testing.T) {
 		s := run(t, func(c *Config) {
 			c.Yield = func(labels map[*Kind]map[string]string) string { return labels[IPAddressClaims]["yields"] }
 		})
-		s.after(10*time.Second, "waiting for these kinds, which the API server does not have: IPAddressClaim (ipam.cluster.x-k8s.io/v1beta2 or v1beta1). To install them, apply")
+		s.after(10*time.Second, "waiting for these kinds, which the API server does not have: IPAddressClaim (ipam.cluster.x-k8s.io/v1beta2 or v1beta1). To install them, "+install)
 		claims := IPAddressClaims.Resource
 		s.server.put(claims, "n", "a", claim("p", map[string]any{"managedFields": []any{map[string]any{"manager": "m"}}}))
 		s.server.put(claims, "n", "b", map[string]any{"spec": "this cannot be read"})
