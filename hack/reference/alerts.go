@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"os"
@@ -82,10 +83,7 @@ func writeAlert(w *markdown, rule alert, note string) {
 	w.item("Severity: " + rule.Labels["severity"])
 	w.item("After: " + rule.For)
 	w.paragraph(templated(rule.Annotations["summary"]))
-	w.paragraph(templated(rule.Annotations["description"]))
-	if note != "" {
-		w.paragraph(templated(note))
-	}
+	w.paragraph(templated(cmp.Or(note, rule.Annotations["description"])))
 	w.code("text", rule.Expr)
 }
 

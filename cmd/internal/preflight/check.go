@@ -126,6 +126,7 @@ type usage struct {
 func formOf(fs *findings, s *state) usage {
 	const about, others = "form", ". Name another form with --form=%s or --form=%s"
 	u := usage{clouds: s.that(process.isCloud)}
+	managers := slices.DeleteFunc(s.managers(), func(p process) bool { return !p.runsOurs() })
 	for _, p := range s.that(process.isPeer) {
 		if !slices.ContainsFunc(u.peers, func(o process) bool { return o.workload == p.workload }) {
 			u.peers = append(u.peers, p)
@@ -141,6 +142,9 @@ func formOf(fs *findings, s *state) usage {
 	case len(u.clouds) > 0:
 		u.form = cloud
 		fs.add(OK, about, "%s, since %v has %s in --controllers"+others, cloud, u.clouds[0], nodeipam.Name, manager, peer)
+	case len(managers) > 0:
+		u.form = manager
+		fs.add(OK, about, "%s, since %v has %s in --controllers"+others, manager, managers[0], nodeipam.Name, peer, cloud)
 	default:
 		u.form = manager
 		fs.add(OK, about, "%s is assumed, since no program with the controller is seen"+others, manager, peer, cloud)

@@ -27,7 +27,7 @@ type Options struct {
 // Add adds the flags of a check, except those of the connection.
 func (o *Options) Add(fs *pflag.FlagSet) {
 	fs.StringSliceVarP(&o.files, "filename", "f", nil, "files or directories, with all in them, that have ClusterCIDRs which you are going to apply, in lists or not. Other objects in them are ignored")
-	fs.StringVar(&o.form, "form", "", fmt.Sprintf("the form of the controller that you use or are going to use: %s, %s or %s. Without it the second if one runs in the cluster, the third if another Pod has the controller in --controllers, else the first", manager, peer, cloud))
+	fs.StringVar(&o.form, "form", "", fmt.Sprintf("the form of the controller that you use or are going to use: %s, %s or %s. Without it the one that is seen in the cluster, else the first", manager, peer, cloud))
 	fs.StringVar(&o.before, "before", "", "a step that you are going to take, for which there is more to check: "+strings.Join(Steps, ", "))
 	o.given.add(fs)
 }
