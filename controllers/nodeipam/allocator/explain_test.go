@@ -180,7 +180,7 @@ func TestReady(t *testing.T) {
 		"invalid":             {cc("one", nil, 20, sixteen), nil, networkingv1.ReasonInvalid, "does not fit into 10.0.0.0/24, which has 8. Nothing is allocated, and Nodes keep what they have. Correct it"},
 		"full of a large podCIDR": {one, func(s *state) { s.has(Node("greedy"), "10.0.0.0/23") }, networkingv1.ReasonExhausted,
 			"No free block for IPv4. These podCIDRs are larger than a block, so that one Node takes many: Node greedy (10.0.0.0/23)."},
-		"all of it excluded": {excluding(one.DeepCopy(), sixteen), nil, networkingv1.ReasonExhausted, "Blocks with addresses in spec.excludedCIDRs are never allocated: 10.0.0.0/24."},
+		"all of it excluded": {excluding(one.DeepCopy(), sixteen), nil, networkingv1.ReasonExhausted, "No block is allocated that has addresses in spec.excludedCIDRs: 10.0.0.0/24."},
 		"all of it services": {one, func(s *state) { s.SetService("flag", Pfxs(sixteen)) }, networkingv1.ReasonExhausted, "All of it is in service ranges."},
 	} {
 		t.Run(what, func(t *testing.T) {
