@@ -170,10 +170,6 @@ kubectl-node-ipam: #: Build bin/kubectl-node_ipam, the plugin behind `kubectl no
 	@hack/build.sh bin/kubectl-node_ipam ./cmd/kubectl-node_ipam
 	@ln -sf kubectl-node_ipam bin/kubectl_complete-node_ipam
 
-.PHONY: preflight
-preflight: #: Build bin/preflight, which is `kubectl node-ipam check` as a program of its own: is a cluster ready for our manager and for more than one range?
-	@hack/build.sh bin/preflight ./cmd/preflight
-
 # How make image calls the images, and for which machines it makes them. Name another tag for a build that is to replace one on a machine
 # that has it.
 REGISTRY ?= localhost/multicidr
@@ -208,11 +204,11 @@ RELEASE := bin/release/$(VERSION)
 release: ## Make all files of a release from a clean clone of HEAD: VERSION=, REGISTRY=
 	@VERSION=$(VERSION) REGISTRY=$(REGISTRY) $(if $(filter-out file,$(origin PLATFORMS)),PLATFORMS=$(PLATFORMS)) PROGRAMS='$(PROGRAMS)' COMMANDS='$(COMMANDS)' COMMAND_PLATFORMS=$(COMMAND_PLATFORMS) hack/release.sh $(RELEASE)
 
-# What it builds anew: preflight, or a program of an image.
-REBUILD ?= preflight
+# What it builds anew: kubectl-node_ipam, or a program of an image.
+REBUILD ?= kubectl-node_ipam
 
 .PHONY: verify-release
-verify-release: tools #: Read a release back: checksums, programs, charts and manifests in an API server; and build REBUILD=preflight anew, for the same bytes
+verify-release: tools #: Read a release back: checksums, programs, charts and manifests in an API server; and build REBUILD=kubectl-node_ipam anew, for the same bytes
 	@REBUILD=$(REBUILD) hack/verify-release.sh $(RELEASE)
 
 ##@ Change it
@@ -252,7 +248,7 @@ docs-outputs: tools build #: Run the shell blocks of README.md and docs/, and wr
 # What the programs that are released can reach; VULNDB names a mirror of the database.
 .PHONY: vulncheck
 vulncheck: #: Look for known vulnerabilities in what our programs can reach; ends with 3 if there are some, with 2 if it cannot tell
-	@hack/vulncheck.sh ./cmd/kube-controller-manager ./cmd/node-ipam-controller ./cmd/cluster-ipam-controller ./cmd/kubectl-node_ipam ./cmd/preflight
+	@hack/vulncheck.sh ./cmd/kube-controller-manager ./cmd/node-ipam-controller ./cmd/cluster-ipam-controller ./cmd/kubectl-node_ipam
 
 ##@ Test
 
@@ -306,7 +302,7 @@ test-image: #: Read the images back, and see that the same program makes the sam
 	go -C hack/image test ./...
 test-release: tools #: Make a small release of HEAD twice, which must have the same bytes, and read it back
 	@rm -rf bin/release/once bin/release/again
-	@for output in once again; do VERSION=$(VERSION) PROGRAMS=node-ipam-controller PLATFORMS=linux/$$(go env GOARCH) COMMANDS=preflight COMMAND_PLATFORMS=linux/$$(go env GOARCH),windows/amd64 hack/release.sh bin/release/$$output; done
+	@for output in once again; do VERSION=$(VERSION) PROGRAMS=node-ipam-controller PLATFORMS=linux/$$(go env GOARCH) COMMANDS=kubectl-node_ipam COMMAND_PLATFORMS=linux/$$(go env GOARCH),windows/amd64 hack/release.sh bin/release/$$output; done
 	diff --recursive bin/release/once bin/release/again
 	hack/verify-release.sh bin/release/once
 test-chart: tools build #: Try the Helm chart with Helm, and the program with what the chart gives it, on a real etcd and kube-apiserver
@@ -334,7 +330,7 @@ test-minor-processes:
 	$(INTEGRATION) -run='^(TestTakeover.*|TestExamples.*)$$' ./test/integration
 
 .PHONY: test-programs test-harness
-test-programs: tools build upstream $(BIN)/kubeadm #: Try the preflight, kubectl node-ipam, local-cluster, the manifests, and what the other tests rest on
+test-programs: tools build upstream $(BIN)/kubeadm #: Try kubectl node-ipam, local-cluster, the manifests, and what the other tests rest on
 	$(INTEGRATION) $$(go list ./cmd/... ./test/... | grep -vE '/test/(clusteripam|conformance|e2e|inputs|integration|mutants|parity|scale|worlds)(/|$$)')
 test-harness: tools build upstream #: Try what measurements and mutants rest on
 	$(INTEGRATION) ./test/mutants/... ./test/scale/...

@@ -19,7 +19,7 @@ output=$(cd "$(dirname "$output")" && pwd)/$(basename "$output")
 registry=${REGISTRY:-localhost/multicidr}
 platforms=${PLATFORMS:-linux/amd64,linux/arm64}
 read -ra programs <<<"${PROGRAMS:-kube-controller-manager node-ipam-controller cluster-ipam-controller}"
-read -ra commands <<<"${COMMANDS:-kubectl-node_ipam preflight}"
+read -ra commands <<<"${COMMANDS:-kubectl-node_ipam}"
 IFS=, read -ra command_platforms <<<"${COMMAND_PLATFORMS:-linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64,windows/arm64}"
 repository=https://github.com/multicidr/controller-manager
 

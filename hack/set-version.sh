@@ -29,7 +29,7 @@ any='[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]*[0-9A-Za-z])?'
 edit "s/^version: .*/version: $plain/; s/^appVersion: .*/appVersion: $tag/" manifests/charts/*/Chart.yaml
 # Who has a packaged chart or an alert has no checkout, so the links name one.
 edit "s#(/multicidr/controller-manager/(blob/)?)v$any/#\1$version/#g; s/-$any\.tgz/-$plain.tgz/" manifests/charts/*/{Chart.yaml,README.md} \
-	manifests/{monitoring,charts/*/files/monitoring}/*prometheusrule.yaml
+	manifests/{monitoring,charts/*/files/monitoring}/*prometheusrule.yaml test/monitoring/*.yaml
 # These pages take it as their example.
 old=${before#v}
 edit "s/${old//./\\.}/$plain/g" README.md docs/{overview,versions}.md docs/install/{files,upgrade}.md docs/cluster-ipam/clusterctl.md docs/engineering/releasing.md

@@ -71,7 +71,7 @@ else
 	go -C test/chart test -count=1 -skip='^(TestProgramRunsAsRendered|TestAppVersion)$' ./... -charts="$release"
 fi
 
-rebuild=${REBUILD:-preflight}
+rebuild=${REBUILD:-kubectl-node_ipam}
 echo "verify-release: build $rebuild anew, of commit $commit"
 # shellcheck source=hack/release-sources.sh
 source hack/release-sources.sh

@@ -18,7 +18,7 @@ func (p *program) checkCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check [-f FILE]... [--form FORM] [--before STEP]",
 		Short: "Check whether the cluster is ready for the controller, and for more than one range",
-		Long: "Checks versions, permissions, ranges, podCIDRs, other allocators, kube-proxy and network plugins. Each finding says what to do. bin/preflight is the same check.\n\n" +
+		Long: "Checks versions, permissions, ranges, podCIDRs, other allocators, kube-proxy and network plugins. Each finding says what to do.\n\n" +
 			"Exit codes: 0 if all is well, 1 if there are warnings, 2 if there is a problem, 3 if something cannot be read, and 64 if the command line is wrong.",
 		Example: "  # Is this cluster ready?\n  kubectl node-ipam check\n\n" +
 			"  # Also with the ClusterCIDRs that I am going to apply, and with the controller in its own program?\n  kubectl node-ipam check -f second.yaml --form node-ipam-controller\n\n" +

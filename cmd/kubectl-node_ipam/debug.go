@@ -20,6 +20,7 @@ import (
 	"github.com/multicidr/controller-manager/cmd/kubectl-node_ipam/internal/cluster"
 	"github.com/multicidr/controller-manager/cmd/kubectl-node_ipam/internal/show"
 	"github.com/multicidr/controller-manager/cmd/kubectl-node_ipam/internal/tunnel"
+	"github.com/multicidr/controller-manager/controllers/build"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 )
 
@@ -106,7 +107,7 @@ func (g *page) get(ctx context.Context, query string) (*http.Response, error) {
 	case http.StatusUnauthorized:
 		return nil, fmt.Errorf("%s does not accept your credentials: use a client certificate of the cluster, or a token", g.of)
 	case http.StatusForbidden:
-		return nil, fmt.Errorf("you may not see the debug page of %s: ask for a ClusterRole that lets you get the path %s (docs/operate/troubleshooting.md)", g.of, debugPath)
+		return nil, fmt.Errorf("you may not see the debug page of %s: an administrator can let you. %s", g.of, debugRole())
 	default:
 		return nil, fmt.Errorf("%s answers %s: %s", g.of, response.Status, text)
 	}
@@ -130,7 +131,7 @@ func (p *program) findPage(ctx context.Context, config *rest.Config, address str
 	}
 	p.warn(missing)
 	if len(missing) > 0 && len(leaders) == 0 {
-		return nil, errors.New("without Leases the leader cannot be found: ask for the ClusterRole node-ipam-debugger (manifests/rbac-viewer/debug.yaml), or say with --address where it is")
+		return nil, fmt.Errorf("without Leases the leader cannot be found: say with --address where it is, or let an administrator give you the permission. %s", debugRole())
 	}
 	leaders = slices.DeleteFunc(leaders, func(l cluster.Leader) bool { return l.Expired })
 	if len(leaders) == 0 {
@@ -219,6 +220,11 @@ func pageAt(ctx context.Context, config *rest.Config, address string) (*page, er
 	}
 	g := &page{of: address, client: client, close: func() {}}
 	return g, g.probe(ctx)
+}
+
+// debugRole is the permission to see debug pages.
+func debugRole() string {
+	return fmt.Sprintf("The ClusterRole and the Role to bind: kubectl apply -f %s", build.Manifest("rbac-viewer/debug.yaml"))
 }
 
 // sendsToken reports whether a server gets to know a secret of the user. A program of the user's configuration can return a token.

@@ -150,7 +150,7 @@ func TestDebug(t *testing.T) {
 		"ports may not be forwarded": {objects: theLease + thePod, forbidden: true, want: "ask for permission to create and get pods/portforward in kube-system. Or open a tunnel"},
 		"no Pod":                     {objects: theLease, want: "the leader cp1 runs in no Pod of kube-system: open a tunnel"},
 		"no HTTPS port":              {objects: strings.ReplaceAll(alone, "--secure-port=8443", ""), want: "set service.securePort of the Helm chart"},
-		"Leases may not be listed":   {objects: theLease + thePod, noLeases: true, want: "error: without Leases the leader cannot be found: ask for the ClusterRole node-ipam-debugger"},
+		"Leases may not be listed":   {objects: theLease + thePod, noLeases: true, want: "error: without Leases the leader cannot be found: say with --address where it is"},
 		"as another user":            {args: "--as=somebody --address=" + leader.Listener.Addr().String(), want: "warning: the debug page is shown to you and not to the user of --as"},
 		"no leader":                  {objects: strings.ReplaceAll(theLease, "11:59:58", "11:00:00"), want: "no process holds a Lease of the controller"},
 	} {

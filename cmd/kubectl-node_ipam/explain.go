@@ -24,7 +24,7 @@ func (p *program) explainCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "explain NODE | --labels a=b,c=d",
 		Short: "Explain what podCIDRs a Node has or would get, and why",
-		Long: "Shows which ClusterCIDRs are tried for a Node, in which order and why, and what the Node has from which of them or would get now.\n" +
+		Long: "Shows which ClusterCIDRs are tried for a Node, in which order and why, and what the Node has from which of them or would get now. FREE counts the free blocks of the family that has fewer.\n" +
 			"With --labels the Node does not exist: it is one with these labels that is created now, after all others.",
 		Example: "  # Why has this Node no podCIDRs?\n  kubectl node-ipam explain worker-7\n\n" +
 			"  # What would a new Node get?\n  kubectl node-ipam explain --labels example.com/pool=edge,topology.kubernetes.io/zone=a",
@@ -41,7 +41,7 @@ func (p *program) explainCommand() *cobra.Command {
 				return p.explain(c, func(all *inspect.Cluster) (inspect.Explanation, error) {
 					e, ok := all.Explain(name)
 					if !ok {
-						return e, fmt.Errorf("there is no Node %s: kubectl get nodes lists their names; with --labels this explains what a new Node would get", name)
+						return e, noSuch("Node", name, "kubectl get nodes")
 					}
 					return e, nil
 				})
@@ -58,7 +58,7 @@ func (p *program) explainCommand() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().StringVarP(&set, "labels", "l", "", "labels of a Node that does not exist: a=b,c=d; empty for one without labels")
+	c.Flags().StringVar(&set, "labels", "", "labels of a Node that does not exist: a=b,c=d; empty for one without labels")
 	p.addOutput(c, show.Table, show.Wide, show.JSON, show.YAML, show.Name)
 	return c
 }
@@ -129,7 +129,7 @@ func headline(w *show.Writer, e inspect.Explanation) string {
 		if e.New {
 			return fmt.Sprintf("%s would get %s from ClusterCIDR %s.", node, blocks, e.ClusterCIDRs[0])
 		}
-		return fmt.Sprintf("%s is %s: it gets %s from ClusterCIDR %s. If it does not within a minute, see that the controller runs: kubectl node-ipam status.", node, w.In(show.Yellow, "reserved"), blocks, e.ClusterCIDRs[0])
+		return fmt.Sprintf("%s is %s: it gets %s from ClusterCIDR %s. If it does not within two minutes, see that the controller runs: kubectl node-ipam status.", node, w.In(show.Yellow, "reserved"), blocks, e.ClusterCIDRs[0])
 	case inspect.Deleting:
 		return fmt.Sprintf("%s has no podCIDRs. %s", node, e.Message)
 	default:
@@ -150,9 +150,9 @@ func origin(e inspect.Explanation) string {
 	case e.Named:
 		from = " from ClusterCIDR " + e.ClusterCIDRs[0]
 	case len(e.ClusterCIDRs) == 1:
-		from = fmt.Sprintf(" in ClusterCIDR %s, which the Node does not name: another allocator wrote them, or the Node was created with them", e.ClusterCIDRs[0])
+		from = fmt.Sprintf(" in ClusterCIDR %s, of unknown origin: the Node does not name it, so another allocator wrote them, or the Node was created with them", e.ClusterCIDRs[0])
 	default:
-		from = fmt.Sprintf(" in the ClusterCIDRs %s, and the Node names none of them: another allocator wrote them, or the Node was created with them", strings.Join(e.ClusterCIDRs, ", "))
+		from = fmt.Sprintf(" in the ClusterCIDRs %s, of unknown origin: the Node names none of them, so another allocator wrote them, or the Node was created with them", strings.Join(e.ClusterCIDRs, ", "))
 	}
 	if e.Writer != "" {
 		from += ", written by " + e.Writer
@@ -161,7 +161,7 @@ func origin(e inspect.Explanation) string {
 }
 
 func candidateRows(e inspect.Explanation) *show.Rows {
-	rows := show.NewRows("#", "NAME", "+PRIORITY", "+REQUIREMENTS", "FREE", "RESULT", "REASON", "ORDER")
+	rows := show.NewRows("#", "NAME", "+PRIORITY", "+REQUIREMENTS", "FREE", "RESULT", "REASON", "TRIED LATER BECAUSE")
 	for i, c := range e.Candidates {
 		color := map[inspect.Outcome]show.Color{inspect.Chosen: show.Green, inspect.Refused: show.Red}[c.Outcome]
 		rows.Add(i+1, c.ClusterCIDR, c.Priority, c.Requirements, inspect.Count(c.Free),

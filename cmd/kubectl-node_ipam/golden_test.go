@@ -31,6 +31,7 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/cmd/kubectl-node_ipam/internal/cluster"
+	"github.com/multicidr/controller-manager/controllers/build"
 )
 
 // now is the time at which every command of the scripts runs.
@@ -126,6 +127,7 @@ func (w *world) run(line string) string {
 		text = fmt.Sprintf("[exit code %d]\n", code)
 	}
 	text = out.String() + errOut.String() + text
+	text = strings.ReplaceAll(text, "/"+build.Get().GitVersion+"/", "/VERSION/")
 	if w.dir != "" {
 		text = strings.ReplaceAll(text, w.dir+"/", "")
 	}

@@ -29,7 +29,8 @@ import (
 const (
 	exitAct     = 1  // the answer is one to act on
 	exitRefused = 2  // a planned object would be refused
-	exitUnknown = 3  // the cluster or a file cannot be read, or there is no such object
+	exitUnknown = 3  // the cluster or a file cannot be read
+	exitMissing = 4  // there is no such object
 	exitUsage   = 64 // the command line is wrong; EX_USAGE of sysexits.h
 )
 
@@ -83,6 +84,11 @@ func (e exit) Error() string {
 
 func (e exit) Unwrap() error { return e.err }
 
+// noSuch is the error about an object that does not exist.
+func noSuch(kind, name, list string) error {
+	return exit{exitMissing, fmt.Errorf("there is no %s %s: %s lists their names", kind, name, list)}
+}
+
 func usage(format string, args ...any) error { return exit{exitUsage, fmt.Errorf(format, args...)} }
 
 const display = "kubectl node-ipam"
@@ -113,7 +119,7 @@ func (p *program) root() *cobra.Command {
 		Use:   "kubectl-node_ipam",
 		Short: "Ask who has which podCIDRs, and why",
 		Long: "Answers questions about podCIDRs and ClusterCIDRs from the objects of a cluster, with the code by which the controller decides. It changes nothing.\n\n" +
-			"Exit codes: 0 if all is well, 1 if the answer is one to act on, 2 if the API server would refuse a planned object, 3 if something cannot be read, and 64 if the command line is wrong.",
+			"Exit codes: 0 if all is well, 1 if the answer is one to act on, 2 if the API server would refuse a planned object, 3 if something cannot be read, 4 if there is no object of that name, and 64 if the command line is wrong.",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: display},
 		SilenceErrors: true, SilenceUsage: true,
 		Args: cobra.ArbitraryArgs,
@@ -255,7 +261,7 @@ func (p *program) read(ctx context.Context) (*cluster.Reader, cluster.Objects, e
 	p.warn(objects.Missing)
 	for _, kind := range []string{cluster.Nodes, cluster.ClusterCIDRs} {
 		if objects.Lacks(kind) {
-			return nil, objects, fmt.Errorf("this needs %s, which you may not list: ask for the ClusterRole node-ipam-viewer (manifests/rbac-viewer)", kind)
+			return nil, objects, fmt.Errorf("this needs %s, which you may not list. An administrator can let you: kubectl apply -f %s", kind, build.Manifest("rbac-viewer/clusterrole.yaml"))
 		}
 	}
 	return r, objects, nil

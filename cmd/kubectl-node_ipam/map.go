@@ -63,7 +63,7 @@ func (p *program) drawMap(c *cobra.Command, name, in string) error {
 		bits = gridBits
 	}
 	if name != "" && !slices.ContainsFunc(objects.ClusterCIDRs, func(cc *networkingv1.ClusterCIDR) bool { return cc.Name == name }) {
-		return fmt.Errorf("there is no ClusterCIDR %s: kubectl get clustercidrs.networking.x-k8s.io lists their names", name)
+		return noSuch("ClusterCIDR", name, "kubectl get clustercidrs.networking.x-k8s.io")
 	}
 	strips := inspect.New(objects.Objects).Map(name, view, bits)
 	return p.write(strips, nil, func(w *show.Writer) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,12 +29,7 @@ type planFlags struct {
 type plan struct {
 	inspect.Plan
 	// Refusals are why the API server would not store ClusterCIDRs. Then nothing of the rest is computed.
-	Refusals []refusal `json:"refusals,omitempty"`
-}
-
-type refusal struct {
-	ClusterCIDR string `json:"clusterCIDR"`
-	Message     string `json:"message"`
+	Refusals []files.Refusal `json:"refusals,omitempty"`
 }
 
 func (p *program) planCommand() *cobra.Command {
@@ -43,7 +37,7 @@ func (p *program) planCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "plan [-f FILE]... [--disable CLUSTERCIDR]... [--delete CLUSTERCIDR]... [--nodes N --like NODE]",
 		Short: "Show what a change of ClusterCIDRs, or more Nodes, would do",
-		Long: "Applies files with ClusterCIDRs, --disable and --delete to a copy of the cluster's state, and compares what the controller then does with what it does today. Nothing is changed in the cluster. " +
+		Long: "Applies files with ClusterCIDRs, --disable and --delete to a copy of the cluster's state, and compares what the controller then does with what it does now. Nothing is changed in the cluster. " +
 			"All changes are as if made at once. With --nodes, that many Nodes are then created one after the other, with the labels of --like or --labels: which podCIDRs they get, and which of them are pending. " +
 			"For a ClusterCIDR that is disabled or deleted, it shows the Nodes that belong to it, in the order in which to replace them, and from where a Node with the same labels gets its podCIDRs.",
 		Example: "  # What happens if I apply this file?\n  kubectl node-ipam plan -f edge-2.yaml\n\n" +
@@ -53,12 +47,12 @@ func (p *program) planCommand() *cobra.Command {
 		Args: exactly(0, "flags only"),
 		RunE: func(c *cobra.Command, _ []string) error { return p.plan(c, f) },
 	}
-	c.Flags().StringSliceVarP(&f.files, "filename", "f", nil, "files or directories with ClusterCIDRs that are created, or changed if they exist. Other objects in them are passed over")
+	c.Flags().StringSliceVarP(&f.files, "filename", "f", nil, "files or directories with ClusterCIDRs that are created, or changed if they exist. Other objects in them are ignored")
 	c.Flags().StringSliceVar(&f.disable, "disable", nil, "names of ClusterCIDRs whose spec.allocation is set to Disabled")
 	c.Flags().StringSliceVar(&f.delete, "delete", nil, "names of ClusterCIDRs that are deleted")
-	c.Flags().IntVar(&f.nodes, "nodes", 0, "how many Nodes are created afterwards")
+	c.Flags().IntVar(&f.nodes, "nodes", 0, "how many Nodes are created afterwards: without labels, unless --like or --labels names some")
 	c.Flags().StringVar(&f.like, "like", "", "the Node whose labels they have, but for the name of the host")
-	c.Flags().StringVarP(&f.labels, "labels", "l", "", "the labels that they have: a=b,c=d")
+	c.Flags().StringVar(&f.labels, "labels", "", "the labels that they have: a=b,c=d")
 	for flag, kind := range map[string]string{"like": cluster.Nodes, "disable": cluster.ClusterCIDRs, "delete": cluster.ClusterCIDRs} {
 		_ = c.RegisterFlagCompletionFunc(flag, p.complete(kind)) // The flags exist.
 	}
@@ -106,12 +100,12 @@ func (p *program) plan(c *cobra.Command, f planFlags) error {
 		return err
 	}
 	var answer plan
-	if answer.Refusals, err = refusals(c.Context(), objects, planned); err != nil {
+	if answer.Refusals, err = files.Refusals(c.Context(), planned, objects.ClusterCIDRs); err != nil {
 		return err
 	}
 	if len(answer.Refusals) == 0 {
-		if answer.Plan, err = objects.Plan(changes); err != nil {
-			return err
+		if answer.Plan, err = objects.Plan(changes); err != nil { // It is that there is no such ClusterCIDR.
+			return exit{exitMissing, err}
 		}
 	}
 	if err := p.write(answer, answer.names(), func(w *show.Writer) { writePlan(w, answer, f) }); err != nil {
@@ -142,7 +136,7 @@ func (f planFlags) changes(objects cluster.Objects, planned []networkingv1.Clust
 			return changes, nil
 		}
 	}
-	return changes, fmt.Errorf("there is no Node %s: kubectl get nodes lists their names", f.like)
+	return changes, noSuch("Node", f.like, "kubectl get nodes")
 }
 
 // clusterCIDRNames returns the names of the values of a flag, each once.
@@ -153,37 +147,6 @@ func clusterCIDRNames(values []string) (names []string) {
 		}
 	}
 	return names
-}
-
-// refusals returns why the API server would refuse ClusterCIDRs, by the rules of this program's version of the CRD.
-func refusals(ctx context.Context, objects cluster.Objects, planned []networkingv1.ClusterCIDR) (all []refusal, err error) {
-	if len(planned) == 0 {
-		return nil, nil
-	}
-	rules, err := files.ReadRules()
-	if err != nil {
-		return nil, fmt.Errorf("the rules for ClusterCIDRs cannot be read: %w: this is a defect, report it", err)
-	}
-	exist := map[string]*networkingv1.ClusterCIDR{}
-	for _, cc := range objects.ClusterCIDRs {
-		exist[cc.Name] = cc
-	}
-	seen := map[string]bool{}
-	for i := range planned {
-		cc := &planned[i]
-		if seen[cc.Name] {
-			all = append(all, refusal{cc.Name, "it is there more than once: give each its own name"})
-		}
-		seen[cc.Name] = true
-		found, err := rules.Refusals(ctx, cc, exist[cc.Name])
-		if err != nil {
-			return nil, fmt.Errorf("ClusterCIDR %s cannot be checked: %w", cc.Name, err)
-		}
-		for _, r := range found {
-			all = append(all, refusal{cc.Name, r.Error()})
-		}
-	}
-	return all, nil
 }
 
 // names are the Nodes that the plan makes a difference for, and those to replace.
@@ -197,7 +160,7 @@ func (a plan) names() (names []string) {
 	return names
 }
 
-// code is the exit code: whether objects would be refused, or Nodes would be pending that are not today.
+// code is the exit code: whether objects would be refused, or Nodes would be pending that are not now.
 func (a plan) code() error {
 	isPending := func(n inspect.PlannedNode) bool { return len(n.PodCIDRs) == 0 }
 	switch {
@@ -222,14 +185,14 @@ func writePlan(w *show.Writer, a plan, f planFlags) {
 	for _, action := range a.Actions {
 		writeAction(w, action)
 	}
-	w.Printf("Pending Nodes: %d today, %d with the plan.", a.Pending[0], a.Pending[1])
+	w.Printf("Pending Nodes: %d now, %d with the plan.", a.Pending[0], a.Pending[1])
 	if len(a.ClusterCIDRs)+len(a.Nodes)+len(a.Groups)+len(a.Replacements) == 0 && len(a.Actions) > 0 {
 		w.Printf("The plan makes no difference for any Node.")
 	}
 	writeCompared(w, a)
-	writePlanned(w, "NODES THAT GET SOMETHING ELSE", a.Nodes)
+	writeChanged(w, a.Nodes)
 	if f.nodes > 0 {
-		writeNew(w, a)
+		writeNew(w, a, f)
 	}
 	writeReplacements(w, a.Replacements)
 }
@@ -246,7 +209,7 @@ func writeAction(w *show.Writer, action inspect.PlannedAction) {
 	case action.Action == inspect.Delete && action.Members > 0:
 		line += fmt.Sprintf(": it is terminating until %s, and allocates nothing meanwhile", belong)
 	case action.Action == inspect.Delete:
-		line += ": no Node belongs to it, so it goes at once"
+		line += ": no Node belongs to it, so it is removed at once"
 	}
 	w.Printf("%s", line)
 	if action.Problem != "" {
@@ -260,7 +223,7 @@ func writeAction(w *show.Writer, action inspect.PlannedAction) {
 // writeCompared writes what differs for ClusterCIDRs and groups of Nodes.
 func writeCompared(w *show.Writer, a plan) {
 	if len(a.ClusterCIDRs) > 0 {
-		rows := show.NewRows("CLUSTERCIDR", "STATE TODAY", "THEN", "FREE TODAY", "THEN")
+		rows := show.NewRows("CLUSTERCIDR", "STATE NOW", "STATE PLANNED", "FREE NOW", "FREE PLANNED")
 		for _, cc := range a.ClusterCIDRs {
 			free := [2]string{inspect.Count(cc.Free[0]), inspect.Count(cc.Free[1])}
 			for i, state := range cc.State {
@@ -274,7 +237,7 @@ func writeCompared(w *show.Writer, a plan) {
 		w.Rows(rows)
 	}
 	if len(a.Groups) > 0 {
-		rows := show.NewRows("NODES", "LIKE", "NEXT ONE FROM TODAY", "THEN")
+		rows := show.NewRows("NODES", "FOR EXAMPLE", "NEXT ONE'S PODCIDRS FROM, NOW", "PLANNED")
 		for _, g := range a.Groups {
 			rows.Add(g.Nodes, g.Example, source(g.From[0]), source(g.From[1]))
 		}
@@ -296,30 +259,43 @@ func writeReplacements(w *show.Writer, all []inspect.PlannedNode) {
 		return
 	}
 	w.Printf("")
-	w.Printf("Replace these Nodes in this order: drain the Node, delete it, and reboot its machine, which registers it again.")
-	rows := show.NewRows("#", "NODE", "PODCIDRS", "ITS REPLACEMENT GETS PODCIDRS FROM")
+	w.Printf("Replace these Nodes in this order, and keep labels and taints that were set by hand. For each Node: %s.", text.Replace)
+	writePlanned(w, all, show.NewRows("#", "NODE", "PODCIDRS", "ITS REPLACEMENT GETS PODCIDRS FROM"), func(i int, n inspect.PlannedNode) []any {
+		return []any{i + 1, n.Node, prefixes(n.Before), source(n.ClusterCIDR)}
+	})
+}
+
+func writeChanged(w *show.Writer, all []inspect.PlannedNode) {
+	if len(all) == 0 {
+		return
+	}
+	w.Printf("")
+	writePlanned(w, all, show.NewRows("NODES THAT GET SOMETHING ELSE", "NOW", "PLANNED", "FROM"), func(_ int, n inspect.PlannedNode) []any {
+		then := show.Colored{Value: prefixes(n.PodCIDRs)}
+		if len(n.PodCIDRs) == 0 {
+			then = show.Colored{Value: "pending", Color: show.Red}
+		}
+		return []any{n.Node, cmp.Or(prefixes(n.Before), "pending"), then, n.ClusterCIDR}
+	})
+}
+
+// maxPlanned is how many Nodes a table names; -o wide and JSON have all.
+const maxPlanned = 20
+
+// writePlanned writes a table of Nodes, and why some are pending, each reason once.
+func writePlanned(w *show.Writer, all []inspect.PlannedNode, rows *show.Rows, row func(i int, n inspect.PlannedNode) []any) {
 	shown := all
 	if !w.Wide {
 		shown = all[:min(len(all), maxPlanned)]
 	}
-	for i, r := range shown {
-		rows.Add(i+1, r.Node, prefixes(r.Before), source(r.ClusterCIDR))
+	for i, n := range shown {
+		rows.Add(row(i, n)...)
 	}
 	w.Rows(rows)
-	writeMore(w, len(all)-len(shown))
-	writeReasons(w, all)
-}
-
-// writeMore says how many rows were left out.
-func writeMore(w *show.Writer, more int) {
-	if more > 0 {
+	if more := len(all) - len(shown); more > 0 {
 		w.Printf("%s", w.In(show.Gray, fmt.Sprintf("and %d more: -o wide has all", more)))
 	}
-}
-
-// writeReasons writes why Nodes are pending, each reason once.
-func writeReasons(w *show.Writer, nodes []inspect.PlannedNode) {
-	for _, reason := range reasons(nodes) {
+	for _, reason := range reasons(all) {
 		w.Printf("Pending: %s", reason)
 	}
 }
@@ -334,34 +310,12 @@ func reasons(nodes []inspect.PlannedNode) (all []string) {
 	return all
 }
 
-// maxPlanned is how many Nodes a table names; -o wide and JSON have all.
-const maxPlanned = 20
-
-func writePlanned(w *show.Writer, title string, nodes []inspect.PlannedNode) {
-	if len(nodes) == 0 {
-		return
-	}
-	shown := nodes
-	if !w.Wide {
-		shown = nodes[:min(len(nodes), maxPlanned)]
-	}
-	w.Printf("")
-	rows := show.NewRows(title, "TODAY", "THEN", "FROM")
-	for _, n := range shown {
-		today, then := cmp.Or(prefixes(n.Before), "pending"), show.Colored{Value: prefixes(n.PodCIDRs)}
-		if len(n.PodCIDRs) == 0 {
-			then = show.Colored{Value: "pending", Color: show.Red}
-		}
-		rows.Add(n.Node, today, then, n.ClusterCIDR)
-	}
-	w.Rows(rows)
-	writeMore(w, len(nodes)-len(shown))
-	writeReasons(w, nodes)
-}
-
 // writeNew writes what new Nodes get: runs of Nodes from the same ClusterCIDR.
-func writeNew(w *show.Writer, a plan) {
+func writeNew(w *show.Writer, a plan, f planFlags) {
 	w.Printf("")
+	if f.like == "" && f.labels == "" {
+		w.Printf("The new Nodes have no labels: name some with --like or --labels.")
+	}
 	rows := show.NewRows("NEW NODES", "PODCIDRS", "FROM")
 	var pending []inspect.PlannedNode
 	for first := 0; first < len(a.NewNodes); {

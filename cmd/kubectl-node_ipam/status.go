@@ -27,8 +27,8 @@ func (p *program) statusCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Show how full ClusterCIDRs are, which Nodes are pending, and who leads",
-		Long: "Shows every ClusterCIDR with its blocks, and pending Nodes by reason. To see whether more Nodes fit, use plan --nodes.\n\n" +
-			"Bars show allocated (█), reserved (▓), unavailable (▒) and free (░) blocks. Reserved blocks are for Nodes that do not show their podCIDRs yet. Unavailable blocks are excluded, in a service range, or covered by podCIDRs of another size.",
+		Long: "Shows every ClusterCIDR with its blocks, and pending Nodes by reason. It ends with 1 if Nodes are pending or in conflict. To see whether more Nodes fit, use plan --nodes.\n\n" +
+			"Bars show allocated (█), reserved (▓), unavailable (▒) and free (░) blocks. Reserved blocks are a prediction: those that Nodes without podCIDRs get now. debug shows what the leader itself has reserved. Unavailable blocks are excluded, in a service range, or covered by podCIDRs of another size.",
 		Example: "  kubectl node-ipam status\n\n  # With all columns and messages\n  kubectl node-ipam status -o wide",
 		Args:    exactly(0, "no arguments"),
 		RunE:    func(c *cobra.Command, _ []string) error { return p.status(c) },
@@ -52,7 +52,13 @@ func (p *program) status(c *cobra.Command) error {
 	for _, cc := range s.ClusterCIDRs {
 		names = append(names, clusterCIDRName+cc.Name)
 	}
-	return p.write(s, names, func(w *show.Writer) { writeStatus(w, s) })
+	if err := p.write(s, names, func(w *show.Writer) { writeStatus(w, s) }); err != nil {
+		return err
+	}
+	if s.Nodes.Pending+len(s.Nodes.Conflicting) > 0 {
+		return exit{code: exitAct}
+	}
+	return nil
 }
 
 func writeStatus(w *show.Writer, s status) {
@@ -68,7 +74,7 @@ func writeLeaders(w *show.Writer, s status) {
 	case slices.ContainsFunc(s.Missing, func(m cluster.Missing) bool { return m.Kind == cluster.Leases }):
 		w.Printf("Leader:   unknown")
 	case !slices.ContainsFunc(s.Leaders, leads):
-		w.Printf("Leader:   %s: no Lease says that this controller leads. See that it runs; without leader election it has no Lease", w.In(show.Yellow, "none"))
+		w.Printf("Leader:   %s found. In the first minute after a start this is normal, and without leader election it is always so. Otherwise: is the controller enabled (--controllers), and does its Pod run?", w.In(show.Yellow, "none"))
 	}
 	for _, l := range s.Leaders {
 		renewed := fmt.Sprintf("renewed %s ago", l.Age.Round(time.Second))
@@ -83,7 +89,7 @@ func writeLeaders(w *show.Writer, s status) {
 		if l.Expired {
 			title = "          "
 		}
-		w.Printf("%s%s holds Lease %s (%s, %s); %s", title, l.Holder, l.Lease, l.Form, renewed, text.Counted(l.Allocated, "Node has podCIDRs from it", "Nodes have podCIDRs from it"))
+		w.Printf("%s%s holds Lease %s (%s, %s); %s", title, l.Holder, l.Lease, l.Form, renewed, text.Counted(l.Allocated, "Node", "Nodes")+" allocated by it since it leads")
 	}
 }
 
@@ -179,6 +185,9 @@ func number(n int64) string {
 	return fmt.Sprint(n)
 }
 
+// plural makes a message about a Node one about several.
+var plural = strings.NewReplacer("this Node", "these Nodes", "can serve it", "can serve them", "its labels", "their labels", "selects it.", "selects them.")
+
 func writePending(w *show.Writer, all []inspect.PendingNodes) {
 	if len(all) == 0 {
 		return
@@ -186,7 +195,11 @@ func writePending(w *show.Writer, all []inspect.PendingNodes) {
 	w.Printf("")
 	rows := show.NewRows("PENDING", "REASON", "NODES", "MESSAGE")
 	for _, p := range all {
-		rows.Add(len(p.Nodes), show.Colored{Value: p.Reason, Color: show.Red}, show.Few(p.Nodes, 3), p.Message)
+		message := p.Message
+		if len(p.Nodes) > 1 {
+			message = plural.Replace(message)
+		}
+		rows.Add(len(p.Nodes), show.Colored{Value: p.Reason, Color: show.Red}, show.Few(p.Nodes, 3), message)
 	}
 	w.Rows(rows)
 }

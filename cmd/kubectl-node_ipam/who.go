@@ -24,7 +24,7 @@ func (p *program) whoCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "who ADDRESS|CIDR",
 		Short: "Say who has an address: a Node, a service range, or nobody",
-		Long:  "Says what an address or a CIDR is: in the podCIDRs of a Node, a Node's own address, in a service range, excluded by a ClusterCIDR, or free. For the address of a Pod it names the Pod and its Node.",
+		Long:  "Says what an address or a CIDR is: in the podCIDRs of a Node, a Node's own address, in a service range, excluded by a ClusterCIDR, or free: also if a pending Node gets it next. It ends with 1 if nobody uses it. For the address of a Pod it names the Pod and its Node.",
 		Example: "  # Which Node is this Pod on, whose address is in the log of a firewall?\n  kubectl node-ipam who 10.244.3.17\n\n" +
 			"  # Is this range used?\n  kubectl node-ipam who 10.250.0.0/20",
 		Args: exactly(1, "one address or CIDR"),

@@ -43,9 +43,9 @@ func TestDemo(t *testing.T) {
 	}
 	// As examples/README.md promises it: each group has a ClusterCIDR of its own.
 	for _, want := range []string{
-		`worker-0\d +general +10\.244\.\d\.0/24 +fallback`,
-		`store-0\d +edge +10\.245\.0\.\d+/28 +edge`,
-		`gpu-0\d +gpu +10\.246\.\d\.0/24, fd00:10:246:[^ ]*/64 +zone-a-gpu`,
+		`worker-0\d +10\.244\.\d\.0/24 +fallback`,
+		`store-0\d +10\.245\.0\.\d+/28 +edge`,
+		`gpu-0\d +10\.246\.\d\.0/24, fd00:10:246:[^ ]*/64 +zone-a-gpu`,
 	} {
 		if found := regexp.MustCompile(want).FindAll(output, -1); len(found) != 2 {
 			t.Errorf("%d rows like %s, want 2, in:\n%s", len(found), want, output)
@@ -63,12 +63,12 @@ func TestDemoFails(t *testing.T) {
 	if command.ProcessState.ExitCode() != 1 {
 		t.Errorf("%v, want exit code 1", err)
 	}
-	if want := "not every Node was served within 1ns"; !bytes.Contains(output, []byte(want)) {
+	if want := "not every Node had podCIDRs within 1ns"; !bytes.Contains(output, []byte(want)) {
 		t.Errorf("output does not say %q:\n%s", want, output)
 	}
 }
 
-// startRun starts `run` and returns when it has served a Node.
+// startRun starts `run` and returns when a Node has podCIDRs.
 func startRun(t *testing.T) (command *exec.Cmd, rest *bufio.Reader, temp string) {
 	t.Helper()
 	command, temp = localCluster(t, "run", "--nodes=3")
@@ -84,7 +84,7 @@ func startRun(t *testing.T) (command *exec.Cmd, rest *bufio.Reader, temp string)
 	for {
 		line, err := rest.ReadString('\n')
 		if err != nil {
-			t.Fatalf("the output ended without a served Node: %v", err)
+			t.Fatalf("the output ended without a Node that has podCIDRs: %v", err)
 		}
 		t.Log(strings.TrimSpace(line))
 		if strings.HasPrefix(line, "Node worker-01: 10.244.0.0/24") {

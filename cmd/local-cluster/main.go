@@ -21,7 +21,7 @@ import (
 const usage = `usage: bin/local-cluster run|demo|cluster-ipam|env [flags]
 
   run   show Nodes and ClusterCIDRs until Ctrl-C
-  demo  end as soon as every Node that can be served is served
+  demo  end as soon as every Node has podCIDRs or is pending
   cluster-ipam
         give clusters and their machines addresses, and end when every claim is answered
   env   a control plane with the CRDs only, until it is told to end; hack/test-env.sh runs it in the background
@@ -135,7 +135,7 @@ func (c cluster) run(ctx context.Context) (err error) {
 	running, stop := untilEnded(ctx, map[string]*controlplane.Process{"etcd": cp.Etcd(), "kube-apiserver": cp.APIServer(), "kube-controller-manager": manager.Process})
 	defer stop()
 	if c.demo {
-		return showUntilServed(running, cp.AdminConfig(), c.nodes, c.timeout)
+		return showUntilAllocated(running, cp.AdminConfig(), c.nodes, c.timeout)
 	}
 	return show(running, cp.AdminConfig(), hints)
 }

@@ -5,26 +5,30 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	networkingapiv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
-	networkinglisters "k8s.io/client-go/listers/networking/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
-	"github.com/multicidr/controller-manager/apis/generated/informers/externalversions"
-	clustercidrlisters "github.com/multicidr/controller-manager/apis/generated/listers/networking/v1"
+	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/inspect"
 )
 
-// redrawInterval collects changes that come together into one picture.
-const redrawInterval = 100 * time.Millisecond
+// lookInterval is the pause between two looks at the cluster.
+const lookInterval = 200 * time.Millisecond
+
+// view is what a person sees of the cluster at one moment.
+type view struct {
+	status inspect.Status
+	nodes  []inspect.NodeStatus
+}
 
 // show draws the view whenever something changes, until ctx is done.
 func show(ctx context.Context, config *rest.Config, hints []string) error {
@@ -43,182 +47,191 @@ func show(ctx context.Context, config *rest.Config, hints []string) error {
 	})
 }
 
-// showUntilServed prints what changes until count Nodes are served or wait for a good reason, and then the view.
-func showUntilServed(ctx context.Context, config *rest.Config, count int, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not every Node was served within %s", timeout))
+// showUntilAllocated prints what changes until there are count Nodes, and each has podCIDRs or is pending, and then the view.
+func showUntilAllocated(ctx context.Context, config *rest.Config, count int, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not every Node had podCIDRs within %s", timeout))
 	defer cancel()
 	var last view
 	err := watch(ctx, config, func(v view) bool {
 		printChanges(v, last)
 		last = v
-		return len(v.nodes) >= count && len(v.missing()) == 0
+		return len(v.nodes) >= count && v.status.Nodes.Reserved == 0
 	})
-	fmt.Println()
-	fmt.Println(strings.Join(last.lines(len(last.nodes)), "\n"))
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%w; %d of %d Nodes are registered, and these could be served: %s", err, len(last.nodes), count, names(last.missing()))
+	fmt.Println("\n" + strings.Join(last.lines(len(last.nodes)), "\n"))
+	return err
 }
 
-// names lists the first few.
-func names(rows []nodeRow) string {
-	const most = 10
-	var texts []string
-	for _, node := range rows[:min(len(rows), most)] {
-		texts = append(texts, node.name)
+// watch calls see with the view again and again, until it returns true or ctx is done, which is an error.
+func watch(ctx context.Context, config *rest.Config, see func(view) (done bool)) error {
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
 	}
-	if more := len(rows) - most; more > 0 {
-		texts = append(texts, fmt.Sprintf("%d more", more))
+	own, err := versioned.NewForConfig(config)
+	if err != nil {
+		return err
 	}
-	return cmp.Or(strings.Join(texts, ", "), "none")
+	for {
+		v, err := look(ctx, kube, own)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			return err
+		case see(v):
+			return nil
+		}
+		select {
+		case <-time.After(lookInterval):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
+// look reads the cluster.
+func look(ctx context.Context, kube kubernetes.Interface, own versioned.Interface) (v view, err error) {
+	nodes, err := kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return v, err
+	}
+	services, err := kube.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return v, err
+	}
+	clusterCIDRs, err := own.NetworkingV1().ClusterCIDRs().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return v, err
+	}
+	return viewOf(nodes.Items, clusterCIDRs.Items, services.Items), nil
+}
+
+func viewOf(nodes []corev1.Node, clusterCIDRs []networkingv1.ClusterCIDR, services []networkingapiv1.ServiceCIDR) (v view) {
+	c := inspect.New(inspect.Objects{Nodes: pointers(nodes), ClusterCIDRs: pointers(clusterCIDRs), ServiceCIDRs: pointers(services)})
+	v.nodes = c.Nodes()
+	v.status = c.StatusOf(v.nodes)
+	slices.SortStableFunc(v.nodes, func(a, b inspect.NodeStatus) int { return urgency(a) - urgency(b) })
+	return v
+}
+
+func pointers[T any](all []T) (to []*T) {
+	for i := range all {
+		to = append(to, &all[i])
+	}
+	return to
+}
+
+// urgency orders Nodes by how much they need somebody's eyes.
+func urgency(n inspect.NodeStatus) int {
+	switch {
+	case len(n.PodCIDRs) == 0:
+		return 0
+	case n.State != inspect.Allocated || len(n.Findings) > 0:
+		return 1
+	default:
+		return 2
+	}
+}
+
+// from says where podCIDRs are from, or why there are none, in the words of kubectl node-ipam.
+func from(n inspect.NodeStatus) string {
+	if n.State != inspect.Allocated {
+		return strings.ToLower(string(n.State))
+	}
+	texts := []string{cmp.Or(strings.Join(n.ClusterCIDRs, ", "), "no ClusterCIDR")}
+	for _, f := range n.Findings {
+		texts = append(texts, f.Reason)
+	}
+	return strings.Join(texts, ", ")
+}
+
+func podCIDRs(n inspect.NodeStatus) string {
+	if n.State != inspect.Allocated {
+		return "-"
+	}
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(n.PodCIDRs), " ", ", "), "[]")
+}
+
+// lines are the tables, of at most maxNodes Nodes, and below them why Nodes are pending.
+func (v view) lines(maxNodes int) []string {
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NODE\tPOD CIDRS\tFROM")
+	shown := v.nodes[:min(len(v.nodes), maxNodes)]
+	for _, n := range shown {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", n.Node, podCIDRs(n), from(n))
+	}
+	table.Flush()
+	if more := len(v.nodes) - len(shown); more > 0 {
+		fmt.Fprintf(&text, "... and %d more\n", more)
+	}
+	counts := v.status.Nodes
+	fmt.Fprintf(&text, "%d of %d Nodes have podCIDRs, %d pending\n\n", counts.Allocated, counts.Total, counts.Pending)
+
+	fmt.Fprintln(table, "CLUSTERCIDR\tRANGE\tBLOCK\tALLOCATED\tFREE\tSTATE")
+	for _, cc := range v.status.ClusterCIDRs {
+		for _, r := range cc.Ranges {
+			fmt.Fprintf(table, "%s\t%s\t/%d\t%d\t%s\t%s\n", cc.Name, r.CIDR, r.BlockPrefixLength, r.Allocated, inspect.Count(uint64(r.Free)), cc.State)
+		}
+	}
+	table.Flush()
+	for _, p := range v.status.Pending {
+		fmt.Fprintf(&text, "\n%d pending, such as %s: %s\n", len(p.Nodes), p.Nodes[0], p.Message)
+	}
+	return strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
+}
+
+// printChanges prints the lines that tell what is new since the view before.
 func printChanges(v, before view) {
 	for _, line := range v.changes(before) {
 		fmt.Println(line)
 	}
 }
 
-// draw fills the screen, so that the newest view is all there is to see.
-func draw(v view, hints []string) {
-	width, height, _ := screenSize()
-	const clear, clearLine = "\033[H\033[2J", "\033[K"
-	fmt.Print(clear + strings.Join(picture(v, hints, width, height), clearLine+"\n") + "\n")
-}
-
-// picture is the view and the hints in a screen's size, with as many Nodes as fit.
-func picture(v view, hints []string, width, height int) (lines []string) {
-	for maxNodes := len(v.nodes); ; {
-		lines = nil
-		for _, line := range v.lines(maxNodes) {
-			lines = append(lines, wrapped(line, width)...)
-		}
-		rows := len(lines) + 2 // an empty line before the hints, and the cursor's after them
-		for _, hint := range hints {
-			rows += 1 + (len(hint)-1)/max(width, 1) // A hint is to be copied whole, so the terminal breaks it.
-		}
-		tooMany := rows - height
-		if tooMany <= 0 || maxNodes <= 1 {
-			return append(append(lines, ""), hints...)
-		}
-		maxNodes = max(1, maxNodes-tooMany)
+func (v view) changes(before view) (lines []string) {
+	known := map[string]string{}
+	for _, n := range before.nodes {
+		known[n.Node] = change(n)
 	}
-}
-
-// wrapped breaks prose into lines. A table's row, which has runs of spaces, loses its end instead: breaking it would tear the table.
-func wrapped(line string, width int) (lines []string) {
-	if runes := []rune(line); len(runes) > width && strings.Contains(line, "  ") {
-		return []string{string(runes[:max(width-1, 0)]) + "…"}
-	}
-	for word := range strings.SplitSeq(line, " ") {
-		if last := len(lines) - 1; last >= 0 && len(lines[last])+1+len(word) <= width {
-			lines[last] += " " + word
-		} else {
-			lines = append(lines, word)
+	for _, n := range v.nodes {
+		if line := change(n); line != known[n.Node] {
+			lines = append(lines, line)
 		}
+		delete(known, n.Node)
+	}
+	for name := range known {
+		lines = append(lines, fmt.Sprintf("Node %s is gone", name))
 	}
 	return lines
 }
 
-// watch calls see with the view at first and after changes, until it returns true or ctx is done, which is an error.
-func watch(ctx context.Context, config *rest.Config, see func(view) (done bool)) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	changed := make(chan struct{}, 1)
-	c, err := startCaches(ctx, config, func() {
-		select {
-		case changed <- struct{}{}:
-		default: // The view that is due will show this change too.
-		}
-	})
-	if err != nil {
-		return err
-	}
-	for {
-		v, err := c.view()
-		if err != nil {
-			return err
-		}
-		if see(v) {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		select {
-		case <-time.After(redrawInterval):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+// change is what to tell of a Node that was not so before; empty if that comes.
+func change(n inspect.NodeStatus) string {
+	switch n.State {
+	case inspect.Reserved:
+		return ""
+	case inspect.Allocated:
+		return fmt.Sprintf("Node %s: %s from %s", n.Node, podCIDRs(n), from(n))
+	default:
+		return fmt.Sprintf("Node %s is %s: %s", n.Node, from(n), n.Message)
 	}
 }
 
-// caches hold what a view is made of.
-type caches struct {
-	nodes        corelisters.NodeLister
-	services     networkinglisters.ServiceCIDRLister
-	events       corelisters.EventLister
-	clusterCIDRs clustercidrlisters.ClusterCIDRLister
-}
-
-// startCaches fills the caches and calls notify after each change, until ctx is done.
-func startCaches(ctx context.Context, config *rest.Config, notify func()) (caches, error) {
-	kube, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return caches{}, err
+// draw fills the screen, so that the newest view is all there is to see. A line that is too long loses its end, and Nodes that do not fit are
+// counted. A hint is to be copied whole, so the terminal breaks it.
+func draw(v view, hints []string) {
+	width, height, _ := screenSize()
+	const clear, clearLine = "\033[H\033[2J", "\033[K"
+	for _, hint := range hints {
+		height -= 1 + len(hint)/max(width, 1)
 	}
-	clusterCIDRClient, err := versioned.NewForConfig(config)
-	if err != nil {
-		return caches{}, err
-	}
-	kubeInformers := informers.NewSharedInformerFactory(kube, 0)
-	eventInformers := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.Set{"involvedObject.kind": "Node", "reason": reasonWaiting}.String()
-	}))
-	clusterCIDRInformers := externalversions.NewSharedInformerFactory(clusterCIDRClient, 0)
-	nodes := kubeInformers.Core().V1().Nodes()
-	services := kubeInformers.Networking().V1().ServiceCIDRs()
-	events := eventInformers.Core().V1().Events()
-	clusterCIDRs := clusterCIDRInformers.Networking().V1().ClusterCIDRs()
-
-	var synced []cache.InformerSynced
-	for _, informer := range []cache.SharedIndexInformer{nodes.Informer(), services.Informer(), events.Informer(), clusterCIDRs.Informer()} {
-		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: func(any) { notify() }, UpdateFunc: func(any, any) { notify() }, DeleteFunc: func(any) { notify() },
-		}); err != nil {
-			return caches{}, err
+	rest := len(v.lines(0)) + 2 // an empty line before the hints, and the cursor's after them
+	var lines []string
+	for _, line := range v.lines(max(height-rest, 1)) {
+		if runes := []rune(line); len(runes) > width {
+			line = string(runes[:max(width-1, 0)]) + "…"
 		}
-		synced = append(synced, informer.HasSynced)
+		lines = append(lines, line)
 	}
-	kubeInformers.Start(ctx.Done())
-	eventInformers.Start(ctx.Done())
-	clusterCIDRInformers.Start(ctx.Done())
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
-		return caches{}, context.Cause(ctx)
-	}
-	return caches{nodes.Lister(), services.Lister(), events.Lister(), clusterCIDRs.Lister()}, nil
-}
-
-// view shows what the caches hold now.
-func (c caches) view() (view, error) {
-	nodes, err := c.nodes.List(labels.Everything())
-	if err != nil {
-		return view{}, err
-	}
-	clusterCIDRs, err := c.clusterCIDRs.List(labels.Everything())
-	if err != nil {
-		return view{}, err
-	}
-	services, err := c.services.List(labels.Everything())
-	if err != nil {
-		return view{}, err
-	}
-	events, err := c.events.List(labels.Everything())
-	if err != nil {
-		return view{}, err
-	}
-	return newView(nodes, clusterCIDRs, services, events), nil
+	fmt.Print(clear + strings.Join(slices.Concat(lines, []string{""}, hints), clearLine+"\n") + "\n")
 }

@@ -69,6 +69,16 @@ func Get() apimachineryversion.Info {
 	return i
 }
 
+// Page returns the address of a page of docs, as this version has it: a reader of a message may have no checkout.
+func Page(path string) string {
+	return "https://github.com/multicidr/controller-manager/blob/" + Get().GitVersion + "/docs/" + path
+}
+
+// Manifest returns the address of a file of manifests, as this version has it. kubectl apply -f takes it.
+func Manifest(path string) string {
+	return "https://raw.githubusercontent.com/multicidr/controller-manager/" + Get().GitVersion + "/manifests/" + path
+}
+
 // AddFlags adds --version, which is component-base's.
 func AddFlags(fs *pflag.FlagSet) { verflag.AddFlags(fs) }
 

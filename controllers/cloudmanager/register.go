@@ -28,8 +28,6 @@ import (
 const Name = nodeipam.Name
 
 const (
-	// alias is another name of the controller in --controllers, the same as in kube-controller-manager.
-	alias = "multicidrnodeipam"
 	// inTree is the name of the allocator that some providers have taken over from kube-controller-manager.
 	inTree = "node-ipam-controller"
 	// defaultLease is the name of node-ipam-controller's Lease: two programs with the controller must not both allocate.
@@ -47,7 +45,7 @@ func Register(controllers map[string]app.ControllerInitFuncConstructor, aliases 
 	r := newRegistered(flags)
 	app.ControllersDisabledByDefault.Insert(Name)
 	if aliases != nil {
-		aliases[alias] = Name
+		aliases[nodeipam.Alias] = Name
 	}
 	if other, ok := controllers[inTree]; ok {
 		controllers[inTree] = app.ControllerInitFuncConstructor{InitContext: other.InitContext, Constructor: replaced(other.Constructor)}
@@ -137,6 +135,7 @@ func (r *registered) construct(init app.ControllerInitContext, c *config.Complet
 		end(err, "The flags are wrong")
 	}
 	p := &participant{registered: r, clientName: init.ClientName, program: c}
+	p.shown.Lease = p.leaseName()
 	p.serve()
 	return func(ctx context.Context, _ genericcontrollermanager.ControllerContext) (controller.Interface, bool, error) {
 		go p.run(ctx) // The program starts its controllers one after the other: nothing here can fail or wait.

@@ -15,6 +15,7 @@ import (
 	genericcontrollermanager "k8s.io/controller-manager/app"
 	"k8s.io/controller-manager/controller"
 
+	"github.com/multicidr/controller-manager/controllers/nodeipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 )
 
@@ -26,7 +27,7 @@ func completed(t *testing.T, change func(*config.Config)) *config.CompletedConfi
 		t.Fatal(err)
 	}
 	c := &config.Config{}
-	if err := opts.Generic.ApplyTo(&c.ComponentConfig.Generic, []string{Name, inTree}, nil, map[string]string{alias: Name}); err != nil {
+	if err := opts.Generic.ApplyTo(&c.ComponentConfig.Generic, []string{Name, inTree}, nil, map[string]string{nodeipam.Alias: Name}); err != nil {
 		t.Fatal(err)
 	}
 	if err := opts.KubeCloudShared.ApplyTo(&c.ComponentConfig.KubeCloudShared); err != nil {

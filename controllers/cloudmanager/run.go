@@ -7,10 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"sync"
-	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/server/mux"
 	"k8s.io/client-go/rest"
@@ -31,10 +28,7 @@ type participant struct {
 	*registered
 	clientName string
 	program    *config.CompletedConfig
-
-	mu      sync.Mutex
-	waits   error // what the start waits for; nil before the program leads
-	running *nodeipam.Controller
+	shown      pages.Controller // waits for nothing before the program leads: a standby is healthy
 }
 
 // Name implements the program's interface for controllers.
@@ -44,18 +38,11 @@ func (p *participant) leaseName() string {
 	return p.program.ComponentConfig.Generic.LeaderElection.ResourceNamespace + "/" + p.lease
 }
 
-// waitFor notes what the start waits for.
-func (p *participant) waitFor(what error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.waits = what
-}
-
 // run waits for the Lease and runs the controller while this process holds it. ctx ends with the process.
 func (p *participant) run(ctx context.Context) {
 	ctx = klog.NewContext(ctx, klog.LoggerWithName(klog.FromContext(ctx), Name))
 	logger, identity := klog.FromContext(ctx), lease.Identity("")
-	p.waitFor(errors.New("the Lease " + p.leaseName()))
+	p.shown.Waits(errors.New("waiting for the Lease " + p.leaseName()))
 	by := p.program.ComponentConfig.Generic.LeaderElection
 	by.LeaderElect, by.ResourceLock, by.ResourceName = true, resourcelock.LeasesResourceLock, p.lease
 	// The program's own client, which may write Leases: it writes its own.
@@ -65,7 +52,7 @@ func (p *participant) run(ctx context.Context) {
 			OnNewLeader: func(holder string) {
 				logger.Info("The Lease has a new holder", "lease", p.leaseName(), "holder", holder, "thisProcess", identity)
 				if holder != identity {
-					p.waitFor(fmt.Errorf("the Lease %s, which %s holds", p.leaseName(), holder))
+					p.shown.Waits(fmt.Errorf("waiting for the Lease %s, which %s holds", p.leaseName(), holder))
 				}
 			},
 			OnStoppedLeading: func() {},
@@ -78,7 +65,13 @@ func (p *participant) run(ctx context.Context) {
 
 // allocate runs the controller while this process holds the Lease.
 func (p *participant) allocate(ctx context.Context, fence *lease.Fence) error {
-	clientConfig, err := p.credentials(ctx)
+	p.shown.Waits(errors.New("waiting for credentials"))
+	var clientConfig *rest.Config
+	// With --use-service-account-credentials the API server makes them, which can fail.
+	err := p.shown.Build(ctx, func(context.Context) (err error) {
+		clientConfig, err = p.program.ClientBuilder.Config(p.clientName)
+		return err
+	})
 	if err != nil {
 		return nil // ctx is done
 	}
@@ -86,28 +79,7 @@ func (p *participant) allocate(ctx context.Context, fence *lease.Fence) error {
 	if err != nil {
 		return err
 	}
-	return p.options.Run(ctx, clientConfig, flags, fence, func(c *nodeipam.Controller) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.running = c
-	})
-}
-
-// retryCredentials sets the pauses between attempts to get credentials.
-var retryCredentials = wait.Backoff{Duration: time.Second, Factor: 2, Steps: 6, Cap: 30 * time.Second}
-
-// credentials returns the configuration of the controller's clients. With --use-service-account-credentials the API server makes them, which
-// can fail.
-func (p *participant) credentials(ctx context.Context) (c *rest.Config, err error) {
-	p.waitFor(errors.New("credentials"))
-	err = retryCredentials.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
-		if c, err = p.program.ClientBuilder.Config(p.clientName); err != nil {
-			p.waitFor(fmt.Errorf("credentials of its service account (%w)", err))
-			klog.FromContext(ctx).Error(err, "No Node gets podCIDRs: the controller has no credentials")
-		}
-		return err == nil, nil
-	})
-	return c, err
+	return p.options.Run(ctx, clientConfig, flags, fence, func(c *nodeipam.Controller) { p.shown.Runs(c) })
 }
 
 // HealthChecker implements the program's interface for health checks.
@@ -119,21 +91,7 @@ func (p *participant) Check(r *http.Request) error {
 	if !r.URL.Query().Has("verbose") {
 		return nil
 	}
-	return p.check(r)
-}
-
-// check says why no Node gets podCIDRs. A standby is healthy.
-func (p *participant) check(r *http.Request) error {
-	p.mu.Lock()
-	waits, running := p.waits, p.running
-	p.mu.Unlock()
-	switch {
-	case running != nil:
-		return running.HealthChecker().Check(r)
-	case waits != nil:
-		return fmt.Errorf("not serving Nodes yet; waiting for %w", waits)
-	}
-	return nil
+	return p.shown.Check(r)
 }
 
 // serve opens the port of --node-ipam-secure-port. k8s.io/cloud-provider/app serves neither single health checks nor debug pages, and gives
@@ -158,22 +116,10 @@ func (p *participant) serve() {
 			}{serving.ClientCA}
 		}
 		own := mux.NewPathRecorderMux(Name)
-		pages.Health(own, Name, p.check)
-		pages.Debug(own, Name, http.HandlerFunc(p.debug))
+		p.shown.Install(own, Name)
 		_, _, err = serving.Serve(genericcontrollermanager.BuildHandlerChain(own, &p.program.Authorization, &p.program.Authentication), 0, nil)
 	}
 	if err != nil {
 		klog.ErrorS(err, "There is no debug page, and no health check of this controller alone: choose another port with --node-ipam-secure-port, or 0 for none", "controller", Name)
 	}
-}
-
-func (p *participant) debug(w http.ResponseWriter, r *http.Request) {
-	p.mu.Lock()
-	running := p.running
-	p.mu.Unlock()
-	if running == nil {
-		http.Error(w, "The controller does not run here: see the process that holds the Lease "+p.leaseName(), http.StatusNotFound)
-		return
-	}
-	running.DebuggingHandler().ServeHTTP(w, r)
 }

@@ -2,7 +2,6 @@ package manager
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -16,6 +15,7 @@ import (
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/component-base/term"
+	cmconfig "k8s.io/controller-manager/config"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
@@ -24,13 +24,9 @@ import (
 	"github.com/multicidr/controller-manager/controllers/build"
 )
 
-// NewCommand returns upstream's kube-controller-manager command with controllers added to it. It panics if the descriptors contradict each
-// other or upstream, because that is a bug in the program and not a user error.
+// NewCommand returns upstream's kube-controller-manager command with controllers added to it.
 func NewCommand(added ...Descriptor) *cobra.Command {
-	roster, err := newRoster(added)
-	if err != nil {
-		panic(err)
-	}
+	roster := newRoster(added)
 	opts, err := options.NewKubeControllerManagerOptions()
 	if err != nil {
 		panic(err)
@@ -62,11 +58,7 @@ func NewCommand(added ...Descriptor) *cobra.Command {
 
 			// The event broadcaster lives as long as this context. It has to outlive a signal, because the shutdown creates the last
 			// events. So the signal gets its own context below.
-			replacements, err := validate(opts, roster)
-			if err != nil {
-				return err
-			}
-			c, err := newConfig(context.Background(), opts, roster, replacements)
+			c, err := newConfig(context.Background(), opts, roster)
 			if err != nil {
 				return err
 			}
@@ -102,30 +94,29 @@ func NewCommand(added ...Descriptor) *cobra.Command {
 	return cmd
 }
 
-// validate checks all options. It returns all problems in one error, before the process sends or writes anything, and which controllers are
-// left out because another one replaces them.
-func validate(opts *options.KubeControllerManagerOptions, roster roster) ([]replacement, error) {
+// newConfig turns options into a configuration. It returns all problems in one error, before the process sends or writes anything.
+func newConfig(ctx context.Context, opts *options.KubeControllerManagerOptions, roster roster) (*config.Config, error) {
 	errs := []error{opts.Validate(roster.names, roster.disabled, roster.aliases)}
 	for _, d := range roster.added {
 		if d.Flags != nil {
 			errs = append(errs, d.Flags.Validate()...)
 		}
 	}
-	replacements, err := roster.replacements(opts.Generic.Controllers)
+	var generic cmconfig.GenericControllerManagerConfiguration // with canonical names of controllers
+	errs = append(errs, opts.Generic.ApplyTo(&generic, roster.names, roster.disabled, roster.aliases))
+	replacing, err := roster.replacing(generic.Controllers)
 	errs = append(errs, err)
-	return replacements, utilerrors.Flatten(utilerrors.NewAggregate(errs))
-}
-
-// newConfig turns options into a configuration.
-func newConfig(ctx context.Context, opts *options.KubeControllerManagerOptions, roster roster, replacements []replacement) (*config.Config, error) {
+	if err := utilerrors.Flatten(utilerrors.NewAggregate(errs)); err != nil {
+		return nil, err
+	}
 	c, err := opts.Config(ctx, roster.names, roster.disabled, roster.aliases)
 	if err != nil {
 		return nil, err
 	}
 	// Set here, it is visible in /configz and to all code that checks whether a controller is enabled.
-	for _, r := range replacements {
-		klog.FromContext(ctx).Info("Leaving out a controller that another one replaces", "controller", r.replaced, "replacedBy", r.by)
-		c.ComponentConfig.Generic.Controllers = append(c.ComponentConfig.Generic.Controllers, fmt.Sprintf("-%s", r.replaced))
+	for _, d := range replacing {
+		klog.FromContext(ctx).Info("Leaving out a controller that another one replaces", "controller", d.Replaces, "replacedBy", d.Name)
+		c.ComponentConfig.Generic.Controllers = append(c.ComponentConfig.Generic.Controllers, "-"+d.Replaces)
 	}
 	return c, nil
 }

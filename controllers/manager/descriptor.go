@@ -19,11 +19,11 @@ type Descriptor struct {
 	// Name is the controller's name: in --controllers, in leader migration, and of its flag section, its health check and, with
 	// --use-service-account-credentials, its service account.
 	Name string
-	// Aliases are more names of the controller in --controllers.
-	Aliases []string
-	// Replaces names upstream controllers that must not run in the same process as this one. They are left out if only "*" enabled them. If
-	// --controllers names both, that is an error.
-	Replaces []string
+	// Alias is another name of the controller in --controllers; empty if there is none.
+	Alias string
+	// Replaces names the upstream controller that must not run in the same process as this one; empty if there is none. It is left out if only
+	// "*" enabled it. If --controllers names both, that is an error.
+	Replaces string
 	// Flags are the controller's own flags; nil means none. They are validated even if the controller is disabled, as upstream's flags are.
 	Flags Flags
 	// Prepare is called once, before any other controller requests a shared informer, if the controller is enabled: the first request for

@@ -18,9 +18,6 @@ import (
 	nodeoptions "github.com/multicidr/controller-manager/controllers/nodeipam/options"
 )
 
-// NodeIPAMController is the name of the controller that allocates podCIDRs from ClusterCIDRs.
-const NodeIPAMController = nodeipam.Name
-
 // NodeIPAM describes the controller that allocates podCIDRs to Nodes from ClusterCIDRs. It replaces upstream's node-ipam-controller,
 // which writes the same fields of the same Nodes from --cluster-cidr and therefore cannot run beside it.
 func NodeIPAM() Descriptor {
@@ -28,20 +25,20 @@ func NodeIPAM() Descriptor {
 	watches := &nodehealth.Watches{}
 	var first sync.Once
 	return Descriptor{
-		Name:     NodeIPAMController,
-		Aliases:  []string{"multicidrnodeipam"},
-		Replaces: []string{names.NodeIpamController},
+		Name:     nodeipam.Name,
+		Alias:    nodeipam.Alias,
+		Replaces: names.NodeIpamController,
 		Flags:    options,
 		Prepare: func(c app.ControllerContext) {
 			err := errors.Join(watches.Follow("Nodes", c.InformerFactory.Core().V1().Nodes().Informer()),
 				watches.Follow("ServiceCIDRs", c.InformerFactory.Networking().V1().ServiceCIDRs().Informer()))
 			if err != nil {
-				klog.ErrorS(err, "The health check cannot tell when watches fail", "controller", NodeIPAMController)
+				klog.ErrorS(err, "The health check cannot tell when watches fail", "controller", nodeipam.Name)
 			}
 		},
 		New: func(ctx context.Context, c Context) (app.Controller, error) {
 			first.Do(func() { context.AfterFunc(ctx, nodemetrics.Show(nodemetrics.Source{})) }) // What follows can fail for as long as the process runs.
-			config, err := c.NewClientConfig(NodeIPAMController)
+			config, err := c.NewClientConfig(nodeipam.Name)
 			if err != nil {
 				return nil, err
 			}

@@ -2,9 +2,7 @@ package manager
 
 import (
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	genericcontrollermanager "k8s.io/controller-manager/app"
@@ -19,36 +17,17 @@ type roster struct {
 	added    []Descriptor
 }
 
-// newRoster returns an error if the descriptors contradict each other, upstream or themselves.
-func newRoster(added []Descriptor) (roster, error) {
-	r := roster{
-		names:    app.KnownControllers(),
-		disabled: app.ControllersDisabledByDefault(),
-		aliases:  app.ControllerAliases(),
-		added:    added,
-	}
-	taken := sets.New(r.names...).Insert(slices.Collect(maps.Keys(r.aliases))...)
+func newRoster(added []Descriptor) roster {
+	r := roster{names: app.KnownControllers(), disabled: app.ControllersDisabledByDefault(), aliases: app.ControllerAliases(), added: added}
 	for _, d := range added {
-		for _, name := range append([]string{d.Name}, d.Aliases...) {
-			if name == "" || taken.Has(name) {
-				return roster{}, fmt.Errorf("controller %q: the name or alias %q is empty or taken", d.Name, name)
-			}
-			taken.Insert(name)
-		}
-		for _, replaced := range d.Replaces {
-			if !slices.Contains(app.KnownControllers(), replaced) {
-				return roster{}, fmt.Errorf("controller %q replaces %q, which is not an upstream controller", d.Name, replaced)
-			}
-		}
-
 		r.names, r.disabled = append(r.names, d.Name), append(r.disabled, d.Name)
-		for _, alias := range d.Aliases {
-			r.aliases[alias] = d.Name
+		if d.Alias != "" {
+			r.aliases[d.Alias] = d.Name
 		}
 	}
 	slices.Sort(r.names)
 	slices.Sort(r.disabled)
-	return r, nil
+	return r
 }
 
 // enabled reports whether a list of canonical names, as in --controllers, enables the controller.
@@ -56,48 +35,18 @@ func (r roster) enabled(name string, controllers []string) bool {
 	return genericcontrollermanager.IsControllerEnabled(name, sets.NewString(r.disabled...), controllers)
 }
 
-// replacement is an upstream controller that is left out because an added one is enabled.
-type replacement struct {
-	replaced string
-	by       string
-}
-
-// replacements returns the upstream controllers that must be left out because only "*" enabled them. If the user named both controllers, it
-// returns an error that says what to change.
-func (r roster) replacements(controllers []string) ([]replacement, error) {
-	named := r.canonical(controllers)
-	var result []replacement
+// replacing returns the enabled added controllers for which an upstream one must be left out, because only "*" in a list of canonical names
+// enables that. If both are named, it returns an error that says what to change.
+func (r roster) replacing(controllers []string) (all []Descriptor, err error) {
 	for _, d := range r.added {
-		if !r.enabled(d.Name, named) {
-			continue
-		}
-		for _, replaced := range d.Replaces {
-			switch {
-			case !r.enabled(replaced, named):
-			case slices.Contains(named, replaced):
-				return nil, fmt.Errorf("--controllers names both %q and %q, which do the same work and must not run together: "+
-					"remove %q to use %q, or remove %q to keep the in-tree controller",
-					d.Name, replaced, replaced, d.Name, d.Name)
-			default:
-				result = append(result, replacement{replaced: replaced, by: d.Name})
-			}
+		switch {
+		case d.Replaces == "" || !r.enabled(d.Name, controllers) || !r.enabled(d.Replaces, controllers):
+		case slices.Contains(controllers, d.Replaces):
+			return nil, fmt.Errorf("--controllers names both %q and %q, which do the same work and must not run together: "+
+				"remove %q to use %q, or remove %q to keep the in-tree controller", d.Name, d.Replaces, d.Replaces, d.Name, d.Name)
+		default:
+			all = append(all, d)
 		}
 	}
-	return result, nil
-}
-
-// canonical resolves aliases in the same way as upstream does for --controllers.
-func (r roster) canonical(controllers []string) []string {
-	result := make([]string, 0, len(controllers))
-	for _, entry := range controllers {
-		name, off := strings.CutPrefix(entry, "-")
-		if canonical, ok := r.aliases[name]; ok {
-			name = canonical
-		}
-		if off {
-			name = "-" + name
-		}
-		result = append(result, name)
-	}
-	return result
+	return all, nil
 }

@@ -7,14 +7,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	cmconfig "k8s.io/controller-manager/config"
+	cmoptions "k8s.io/controller-manager/options"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+
+	"github.com/multicidr/controller-manager/controllers/nodeipam"
 )
 
 func TestReplacements(t *testing.T) {
-	left := []replacement{{replaced: "node-ipam-controller", by: NodeIPAMController}}
+	left := []string{"node-ipam-controller"}
 	cases := map[string]struct {
 		controllers []string
-		want        []replacement
+		want        []string
 	}{
 		"ours is off by default":                                         {controllers: []string{"*"}},
 		"ours off by name leaves the in-tree one alone":                  {controllers: []string{"*", "-multi-cidr-node-ipam-controller"}},
@@ -30,15 +34,31 @@ func TestReplacements(t *testing.T) {
 	}
 	for sentence, tc := range cases {
 		t.Run(sentence, func(t *testing.T) {
-			got, err := testRoster(t, NodeIPAM()).replacements(tc.controllers)
+			replacing, err := replacing(t, tc.controllers)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(replacement{})); diff != "" {
+			var got []string
+			for _, d := range replacing {
+				got = append(got, d.Replaces)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("replacements of %v (-want +got):\n%s", tc.controllers, diff)
 			}
 		})
 	}
+}
+
+// replacing asks about a value of --controllers, as upstream's options read it.
+func replacing(t *testing.T, controllers []string) ([]Descriptor, error) {
+	t.Helper()
+	r := newRoster([]Descriptor{NodeIPAM()})
+	o := cmoptions.NewGenericControllerManagerConfigurationOptions(&cmconfig.GenericControllerManagerConfiguration{Controllers: controllers})
+	var c cmconfig.GenericControllerManagerConfiguration
+	if err := o.ApplyTo(&c, r.names, r.disabled, r.aliases); err != nil {
+		t.Fatal(err)
+	}
+	return r.replacing(c.Controllers)
 }
 
 func TestBothNamedIsAnError(t *testing.T) {
@@ -53,7 +73,7 @@ func TestBothNamedIsAnError(t *testing.T) {
 	}
 	for sentence, controllers := range cases {
 		t.Run(sentence, func(t *testing.T) {
-			_, err := testRoster(t, NodeIPAM()).replacements(controllers)
+			_, err := replacing(t, controllers)
 			if err == nil {
 				t.Fatalf("replacements of %v: no error", controllers)
 			}
@@ -67,56 +87,20 @@ func TestBothNamedIsAnError(t *testing.T) {
 }
 
 func TestRosterAddsToWhatUpstreamKnows(t *testing.T) {
-	r := testRoster(t, NodeIPAM(), Descriptor{Name: "zebra-controller", Aliases: []string{"zebra"}})
+	r := newRoster([]Descriptor{NodeIPAM(), {Name: "zebra-controller", Alias: "zebra"}})
 
-	wantNames := slices.Sorted(slices.Values(append(app.KnownControllers(), NodeIPAMController, "zebra-controller")))
+	wantNames := slices.Sorted(slices.Values(append(app.KnownControllers(), nodeipam.Name, "zebra-controller")))
 	if diff := cmp.Diff(wantNames, r.names); diff != "" {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}
-	wantDisabled := slices.Sorted(slices.Values(append(app.ControllersDisabledByDefault(), NodeIPAMController, "zebra-controller")))
+	wantDisabled := slices.Sorted(slices.Values(append(app.ControllersDisabledByDefault(), nodeipam.Name, "zebra-controller")))
 	if diff := cmp.Diff(wantDisabled, r.disabled); diff != "" {
 		t.Errorf("disabled by default (-want +got):\n%s", diff)
 	}
 	wantAliases := app.ControllerAliases()
-	wantAliases["multicidrnodeipam"] = NodeIPAMController
+	wantAliases["multicidrnodeipam"] = nodeipam.Name
 	wantAliases["zebra"] = "zebra-controller"
 	if diff := cmp.Diff(wantAliases, r.aliases); diff != "" {
 		t.Errorf("aliases (-want +got):\n%s", diff)
 	}
-}
-
-func TestRosterRefusesContradictions(t *testing.T) {
-	cases := map[string]struct {
-		added []Descriptor
-		want  string
-	}{
-		"no name":                        {added: []Descriptor{{}}, want: "empty or taken"},
-		"an empty alias":                 {added: []Descriptor{{Name: "a", Aliases: []string{""}}}, want: "empty or taken"},
-		"upstream's name":                {added: []Descriptor{{Name: "node-ipam-controller"}}, want: `"node-ipam-controller" is empty or taken`},
-		"upstream's alias as a name":     {added: []Descriptor{{Name: "nodeipam"}}, want: `"nodeipam" is empty or taken`},
-		"upstream's alias as an alias":   {added: []Descriptor{{Name: "a", Aliases: []string{"nodeipam"}}}, want: `"nodeipam" is empty or taken`},
-		"one name twice":                 {added: []Descriptor{{Name: "a"}, {Name: "a"}}, want: `"a" is empty or taken`},
-		"a name that is another's alias": {added: []Descriptor{{Name: "a", Aliases: []string{"b"}}, {Name: "b"}}, want: `"b" is empty or taken`},
-		"replacing what does not exist": {
-			added: []Descriptor{{Name: "a", Replaces: []string{"nodeipam"}}},
-			want:  "is not an upstream controller",
-		},
-	}
-	for sentence, tc := range cases {
-		t.Run(sentence, func(t *testing.T) {
-			_, err := newRoster(tc.added)
-			if err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("got error %v, want one that says %s", err, tc.want)
-			}
-		})
-	}
-}
-
-func testRoster(t *testing.T, added ...Descriptor) roster {
-	t.Helper()
-	r, err := newRoster(added)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
 }

@@ -38,6 +38,9 @@ import (
 // Name is the controller's name.
 const Name = api.Manager
 
+// Alias is its other name in --controllers.
+const Alias = "multicidrnodeipam"
+
 // clusterCIDRWorkers is how many ClusterCIDRs are written concurrently.
 const clusterCIDRWorkers = 4
 

@@ -93,7 +93,7 @@ func (c *Controller) writtenByOther(node *v1.Node) {
 	message := fmt.Sprintf("podCIDRs %s were written by another process than this controller. %s. Only one allocator may be on: turn the other one off (a stock kube-controller-manager: "+
 		"add -node-ipam-controller to its --controllers; one of two processes without leader election: stop it)", text.Cut(fmt.Sprint(node.Spec.PodCIDRs), text.MaxListed), writer)
 	if c.Fence.Predecessor() != lease.NoElection {
-		message += ", or let the API server keep it out (manifests/fencing)"
+		message += ", or let the admission policies keep it out (fencing-kube-controller-manager.yaml of the release, or fencing.enabled of the Helm chart)"
 	}
 	metrics.AssignedByOther()
 	klog.Background().Error(nil, "Another allocator is on", "node", klog.KObj(node), "message", message)

@@ -71,7 +71,7 @@ func (c *clusterIPAM) controllers() []string {
 }
 
 // run runs every controller by itself: one that waits for something does not stop the others. One that ends by itself ends the process.
-func (c *clusterIPAM) run(ctx context.Context, config *rest.Config, fence *lease.Fence, built func(string, controller)) error {
+func (c *clusterIPAM) run(ctx context.Context, config *rest.Config, fence *lease.Fence, built func(string, any)) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, name := range c.controllers() {
 		controller, err := c.options.Build(name, config, fence)

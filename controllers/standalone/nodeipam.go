@@ -57,7 +57,7 @@ func (*nodeIPAM) variables() []variable {
 func (n *nodeIPAM) addFlags(sections *cliflag.NamedFlagSets) {
 	fs := sections.FlagSet("node ipam")
 	fs.BoolVar(&n.flags.Allocate, "allocate-node-cidrs", n.flags.Allocate,
-		"Create a ClusterCIDR from --cluster-cidr. Without it --cluster-cidr only says which family comes first in podCIDRs. ClusterCIDRs that exist are served in any case.")
+		"Create a ClusterCIDR from --cluster-cidr. Without it --cluster-cidr only says which family comes first in podCIDRs. ClusterCIDRs that exist are used in any case.")
 	fs.StringVar(&n.flags.ClusterCIDR, "cluster-cidr", n.flags.ClusterCIDR,
 		"CIDR, or one CIDR of each family, separated by a comma. The controller creates a ClusterCIDR from it. The family of the first CIDR comes first in podCIDRs.")
 	nodeoptions.AddRangeFlags(fs, &n.flags)
@@ -66,6 +66,6 @@ func (n *nodeIPAM) addFlags(sections *cliflag.NamedFlagSets) {
 
 func (n *nodeIPAM) validate() []error { return append(n.flags.Validate(), n.options.Validate()...) }
 
-func (n *nodeIPAM) run(ctx context.Context, config *rest.Config, fence *lease.Fence, built func(string, controller)) error {
+func (n *nodeIPAM) run(ctx context.Context, config *rest.Config, fence *lease.Fence, built func(string, any)) error {
 	return n.options.Run(ctx, config, n.flags, fence, func(c *nodeipam.Controller) { built(nodeipam.Name, c) })
 }

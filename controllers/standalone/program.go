@@ -2,11 +2,9 @@ package standalone
 
 import (
 	"context"
-	"net/http"
 
 	"k8s.io/client-go/rest"
 	cliflag "k8s.io/component-base/cli/flag"
-	"k8s.io/controller-manager/pkg/healthz"
 
 	"github.com/multicidr/controller-manager/controllers/lease"
 )
@@ -25,12 +23,6 @@ type program interface {
 	validate() []error
 	// controllers are the names of the controllers that run.
 	controllers() []string
-	// run runs the controllers until ctx is done, and passes each to built before. An error ends the process.
-	run(ctx context.Context, config *rest.Config, fence *lease.Fence, built func(name string, controller controller)) error
-}
-
-// controller is what a program runs.
-type controller interface {
-	HealthChecker() healthz.UnnamedHealthChecker
-	DebuggingHandler() http.Handler
+	// run runs the controllers until ctx is done, and passes each to built before, which shows it. An error ends the process.
+	run(ctx context.Context, config *rest.Config, fence *lease.Fence, built func(name string, controller any)) error
 }

@@ -7,7 +7,6 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 
-	"github.com/multicidr/controller-manager/controllers/internal/pages"
 	"github.com/multicidr/controller-manager/controllers/lease"
 )
 
@@ -35,7 +34,7 @@ func run(ctx context.Context, opts *options) error {
 		WatchDog:        health.watchDog,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnNewLeader: func(holder string) {
-				health.sawLease()
+				health.leaseSeen.Store(true)
 				logger.Info("The Lease has a new holder", "lease", name, "holder", holder, "thisProcess", opts.identity)
 			},
 			OnStoppedLeading: func() {
@@ -43,9 +42,6 @@ func run(ctx context.Context, opts *options) error {
 			},
 		},
 	}, func(ctx context.Context, fence *lease.Fence) error {
-		return opts.program.run(ctx, config, fence, func(name string, controller controller) {
-			health.built(name, controller)
-			pages.Debug(servers.secured, name, controller.DebuggingHandler())
-		})
+		return opts.program.run(ctx, config, fence, func(name string, controller any) { health.controllers[name].Runs(controller) })
 	})
 }

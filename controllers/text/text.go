@@ -101,6 +101,10 @@ func ValuesText(values []string) string {
 	return ListedOf(texts, len(values))
 }
 
+// Replace says how a Node gets other podCIDRs. A group of Nodes in a cloud makes a new machine for one that is deleted; any other registers its Node
+// again when it starts.
+const Replace = "drain and delete it, then reboot its machine or, in a node group, delete the machine"
+
 func Families(fs []ipam.Family) string {
 	var texts []string
 	for _, f := range fs {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	_ "embed"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,7 +29,14 @@ type alert struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
+//go:embed alerts.yaml
+var alertNotes []byte
+
 func writeAlerts(t tree, w *markdown) error {
+	notes := map[string]string{}
+	if err := yaml.UnmarshalStrict(alertNotes, &notes); err != nil {
+		return fmt.Errorf("hack/reference/alerts.yaml: %w", err)
+	}
 	version, err := os.ReadFile(t.path("controllers/build/VERSION"))
 	if err != nil {
 		return err
@@ -55,9 +64,13 @@ func writeAlerts(t tree, w *markdown) error {
 				if want := base + anchor(rule.Alert); rule.Annotations["runbook_url"] != want {
 					wrong = append(wrong, fmt.Sprintf("%s: set the annotation runbook_url of %s to %s", name, rule.Alert, want))
 				}
-				writeAlert(w, rule)
+				writeAlert(w, rule, notes[rule.Alert])
+				delete(notes, rule.Alert)
 			}
 		}
+	}
+	for name := range notes {
+		wrong = append(wrong, "hack/reference/alerts.yaml: there is no alert "+name)
 	}
 	if len(wrong) > 0 {
 		return fmt.Errorf("%s", strings.Join(wrong, "\n  "))
@@ -65,12 +78,12 @@ func writeAlerts(t tree, w *markdown) error {
 	return nil
 }
 
-func writeAlert(w *markdown, rule alert) {
+func writeAlert(w *markdown, rule alert, note string) {
 	w.heading(3, rule.Alert)
 	w.item("Severity: " + rule.Labels["severity"])
 	w.item("After: " + rule.For)
 	w.paragraph(templated(rule.Annotations["summary"]))
-	w.paragraph(templated(rule.Annotations["description"]))
+	w.paragraph(templated(cmp.Or(note, rule.Annotations["description"])))
 	w.code("text", rule.Expr)
 }
 

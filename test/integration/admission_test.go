@@ -485,7 +485,7 @@ func (a *admission) testPrinterColumns(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]string{
-		"NAME": "printed", "IPV4": "10.0.0.0/16", "BLOCK4": "24", "USED4": "3", "FREE4": "252", "IPV6": "fd00::/48", "BLOCK6": "64", "USED6": "3",
+		"NAME": "printed", "IPV4": "10.0.0.0/16", "BLOCK4": "24", "ALLOCATED4": "3", "FREE4": "252", "IPV6": "fd00::/48", "BLOCK6": "64", "ALLOCATED6": "3",
 		"FREE6": "65533", "STATE": "Available",
 	}
 	printed := func(options ...string) map[string]string {

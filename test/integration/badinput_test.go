@@ -26,7 +26,7 @@ func TestStartsWithoutCRDAndRBAC(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := c.healthSays("waiting for the end of this problem: the controller may not read ClusterCIDRs: apply manifests/rbac"); err != nil {
+	if err := c.healthSays("waiting for the end of this problem: the controller may not read ClusterCIDRs: run helm upgrade"); err != nil {
 		t.Fatal(err)
 	}
 	if err := createNode(c, []string{"n1"}); err != nil {
@@ -47,7 +47,7 @@ func TestStartsWithoutCRDAndRBAC(t *testing.T) {
 	if err := cp.Apply(ctx, "../../manifests/rbac"); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.healthSays("the CustomResourceDefinition of ClusterCIDR is not installed: apply manifests/crds"); err != nil {
+	if err := c.healthSays("the CustomResourceDefinition of ClusterCIDR is not installed: run helm upgrade"); err != nil {
 		t.Error(err)
 	}
 
@@ -75,7 +75,7 @@ func TestStartsWithoutCRDAndRBAC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, said := range []string{"apply manifests/crds", "apply manifests/rbac"} {
+	for _, said := range []string{"is not installed: run helm upgrade", "not read ClusterCIDRs: run helm upgrade"} {
 		if n := strings.Count(log, said); n != 1 {
 			t.Errorf("the log says %q %d times, want once", said, n)
 		}

@@ -42,11 +42,11 @@ func TestHealthAfterTheStart(t *testing.T) {
 	}
 	t.Run("the CRD is deleted", func(t *testing.T) {
 		c.deleteCRD(t)
-		const says = "changes of ClusterCIDRs are not seen: the CustomResourceDefinition of ClusterCIDR is not installed: apply manifests/crds"
+		const says = "changes of ClusterCIDRs are not seen: the CustomResourceDefinition of ClusterCIDR is not installed: run helm upgrade"
 		if err := c.healthSays(says); err != nil {
 			t.Fatal(err)
 		}
-		c.saidOnce(t, "apply manifests/crds")
+		c.saidOnce(t, "is not installed: run helm upgrade")
 		if err := c.cp.Apply(ctx, "../../manifests/crds"); err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func TestHealthAfterTheStart(t *testing.T) {
 		if err := errors.Join(c.cp.APIServer().Kill(), c.cp.StartAPIServer(ctx)); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.healthSays("changes of ClusterCIDRs are not seen: the controller may not read ClusterCIDRs: apply manifests/rbac"); err != nil {
+		if err := c.healthSays("changes of ClusterCIDRs are not seen: the controller may not read ClusterCIDRs: run helm upgrade"); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.cp.Apply(ctx, "../../manifests/rbac"); err != nil {
@@ -89,10 +89,10 @@ func TestHealthAfterTheStart(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := c.healthSays("Node forbidden-00 and 19 more cannot be written: the API server forbids it: apply manifests/rbac"); err != nil {
+		if err := c.healthSays("Node forbidden-00 and 19 more cannot be written: the API server forbids it: run helm upgrade"); err != nil {
 			t.Fatal(err)
 		}
-		c.saidOnce(t, `"Cannot write: the API server forbids it: apply manifests/rbac, or run helm upgrade if the Helm chart is used" err="patch podCIDRs of Node`)
+		c.saidOnce(t, `"Cannot write: the API server forbids it: run helm upgrade if you use the Helm chart, else apply install-kube-controller-manager.yaml of the release" err="patch podCIDRs of Node`)
 		if err := c.cp.Apply(ctx, "../../manifests/rbac"); err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +108,7 @@ func TestHealthAfterTheStart(t *testing.T) {
 		if _, err := c.clusterCIDRs.NetworkingV1().ClusterCIDRs().Create(ctx, cc, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.healthSays("ClusterCIDR b cannot be written: the API server forbids it: apply manifests/rbac"); err != nil {
+		if err := c.healthSays("ClusterCIDR b cannot be written: the API server forbids it: run helm upgrade"); err != nil {
 			t.Fatal(err)
 		}
 		// Without its finalizer it gives nothing.
@@ -122,7 +122,7 @@ func TestHealthAfterTheStart(t *testing.T) {
 	})
 
 	t.Run("statuses may not be written", func(t *testing.T) {
-		const cannot = `"Cannot write: the API server forbids it: apply manifests/rbac, or run helm upgrade if the Helm chart is used" err="apply status of ClusterCIDR `
+		const cannot = `"Cannot write: the API server forbids it: run helm upgrade if you use the Helm chart, else apply install-kube-controller-manager.yaml of the release" err="apply status of ClusterCIDR `
 		const again = `"Can write again" logger="multi-cidr-node-ipam-controller" kind="status of ClusterCIDR"`
 		cannotBefore, againBefore := c.timesSaid(t, cannot), c.timesSaid(t, again) // when all permissions were missing
 		c.forbidPatch(t, "clustercidrs/status")

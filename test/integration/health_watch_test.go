@@ -44,7 +44,7 @@ func TestRefusedWatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, kind := range []string{"Nodes", "ServiceCIDRs"} {
-		if err := c.healthSays("changes of " + kind + " are not seen: the API server does not let this process watch them: apply manifests/rbac"); err != nil {
+		if err := c.healthSays("changes of " + kind + " are not seen: the API server does not let this process watch them: run helm upgrade"); err != nil {
 			t.Error(err)
 		}
 	}

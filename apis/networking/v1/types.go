@@ -35,11 +35,11 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="IPv4",type=string,JSONPath=`.spec.ipv4`,description="IPv4 range"
 // +kubebuilder:printcolumn:name="Block4",type=integer,JSONPath=`.status.ipv4.blockPrefixLength`,description="Prefix length of one Node's IPv4 block"
-// +kubebuilder:printcolumn:name="Used4",type=integer,JSONPath=`.status.ipv4.allocated`,description="Number of IPv4 blocks that Nodes hold"
+// +kubebuilder:printcolumn:name="Allocated4",type=integer,JSONPath=`.status.ipv4.allocated`,description="Number of IPv4 blocks that Nodes hold"
 // +kubebuilder:printcolumn:name="Free4",type=integer,JSONPath=`.status.ipv4.free`,description="Number of free IPv4 blocks"
 // +kubebuilder:printcolumn:name="IPv6",type=string,JSONPath=`.spec.ipv6`,description="IPv6 range"
 // +kubebuilder:printcolumn:name="Block6",type=integer,JSONPath=`.status.ipv6.blockPrefixLength`,description="Prefix length of one Node's IPv6 block"
-// +kubebuilder:printcolumn:name="Used6",type=integer,JSONPath=`.status.ipv6.allocated`,description="Number of IPv6 blocks that Nodes hold"
+// +kubebuilder:printcolumn:name="Allocated6",type=integer,JSONPath=`.status.ipv6.allocated`,description="Number of IPv6 blocks that Nodes hold"
 // +kubebuilder:printcolumn:name="Free6",type=integer,JSONPath=`.status.ipv6.free`,description="Number of free IPv6 blocks"
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Available: new blocks can be allocated. Any other state, such as Exhausted or Disabled, is why none can be: the reason of the condition Ready. Empty: the controller has written no status yet"
 // +kubebuilder:printcolumn:name="Priority",type=integer,priority=1,JSONPath=`.spec.priority`,description="Higher is tried first"

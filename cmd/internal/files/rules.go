@@ -2,6 +2,7 @@ package files
 
 import (
 	"context"
+	"fmt"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -20,32 +21,69 @@ import (
 	"github.com/multicidr/controller-manager/manifests/crds"
 )
 
-// Rules are those of the CRD of this version, applied with the API server's own code: the cluster may have an older CRD, or none yet.
-type Rules struct {
+// rules are those of the CRD of this version, applied with the API server's own code: the cluster may have an older CRD, or none yet.
+type rules struct {
 	schema    *schema.Structural
 	validator validation.SchemaValidator
 	cel       *cel.Validator
 }
 
-func ReadRules() (Rules, error) {
+func readRules() (rules, error) {
 	var crd apiextensionsv1.CustomResourceDefinition
 	if err := yaml.UnmarshalStrict(crds.ClusterCIDRs, &crd); err != nil {
-		return Rules{}, err
+		return rules{}, err
 	}
 	var all apiextensions.JSONSchemaProps
 	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(crd.Spec.Versions[0].Schema.OpenAPIV3Schema, &all, nil); err != nil {
-		return Rules{}, err
+		return rules{}, err
 	}
 	structural, err := schema.NewStructural(&all)
 	if err != nil {
-		return Rules{}, err
+		return rules{}, err
 	}
 	validator, _, err := validation.NewSchemaValidator(&all)
-	return Rules{structural, validator, cel.NewValidator(structural, true, celconfig.PerCallLimit)}, err
+	return rules{structural, validator, cel.NewValidator(structural, true, celconfig.PerCallLimit)}, err
 }
 
-// Refusals returns why the API server would not store a ClusterCIDR that Read has returned; before is the one of that name that exists, or nil.
-func (r Rules) Refusals(ctx context.Context, cc, before *networkingv1.ClusterCIDR) (field.ErrorList, error) {
+// Refusal is why a ClusterCIDR cannot be applied.
+type Refusal struct {
+	ClusterCIDR string `json:"clusterCIDR"`
+	Message     string `json:"message"`
+}
+
+// Refusals returns why ClusterCIDRs that Read has returned cannot be applied to a cluster in which others exist.
+func Refusals(ctx context.Context, read []networkingv1.ClusterCIDR, existing []*networkingv1.ClusterCIDR) (all []Refusal, err error) {
+	if len(read) == 0 {
+		return nil, nil
+	}
+	r, err := readRules()
+	if err != nil {
+		return nil, fmt.Errorf("the rules for ClusterCIDRs cannot be read: %w: this is a defect, report it", err)
+	}
+	before := map[string]*networkingv1.ClusterCIDR{}
+	for _, cc := range existing {
+		before[cc.Name] = cc
+	}
+	seen := map[string]bool{}
+	for i := range read {
+		cc := &read[i]
+		if seen[cc.Name] {
+			all = append(all, Refusal{cc.Name, "it is there more than once: give each its own name"})
+		}
+		seen[cc.Name] = true
+		found, err := r.refusals(ctx, cc, before[cc.Name])
+		if err != nil {
+			return nil, fmt.Errorf("ClusterCIDR %s cannot be checked: %w", cc.Name, err)
+		}
+		for _, refusal := range found {
+			all = append(all, Refusal{cc.Name, refusal.Error()})
+		}
+	}
+	return all, nil
+}
+
+// refusals returns why the API server would not store a ClusterCIDR; before is the one of that name that exists, or nil.
+func (r rules) refusals(ctx context.Context, cc, before *networkingv1.ClusterCIDR) (field.ErrorList, error) {
 	object, err := written(cc)
 	if err != nil {
 		return nil, err

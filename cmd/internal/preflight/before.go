@@ -9,6 +9,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/multicidr/controller-manager/controllers/build"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
 	"github.com/multicidr/controller-manager/controllers/text"
@@ -66,7 +67,7 @@ func beforeSwap(fs *findings, s *state) {
 	}
 	switch {
 	case len(pods) == 0:
-		fs.add(problem, kubeadmSwap, "no Pod in any namespace runs %s, so there is none to swap: if you cannot change the control plane, use %s (docs/install/helm.md)", manager, peer)
+		fs.add(problem, kubeadmSwap, "no Pod in any namespace runs %s, so there is none to swap: if you cannot change the control plane, use %s: %s", manager, peer, build.Page("install/helm.md"))
 	case len(swapped) == len(pods):
 		fs.add(OK, kubeadmSwap, "%s runs the controller already", strings.Join(swapped, ", "))
 	case elects < len(pods) && len(pods) > 1:
@@ -115,7 +116,7 @@ func beforeChart(fs *findings, s *state, used usage) {
 // beforeTakeover is for docs/install/from-kubernetes-sigs.md.
 func beforeTakeover(fs *findings, s *state, used usage) {
 	if len(used.peers) == 0 {
-		fs.add(warning, takeover, "there is no Deployment of a %s to take over from: if it runs outside of the cluster, pass over this; else check with --before=%s", peer, chart)
+		fs.add(warning, takeover, "there is no Deployment of a %s to take over from: if it runs outside of the cluster, ignore this warning; else check with --before=%s", peer, chart)
 	}
 	if !slices.ContainsFunc(s.leases, func(l coordinationv1.Lease) bool { return l.Name == peer }) {
 		fs.add(warning, takeover, "there is no Lease called %s: if the other program runs without leader election, stop it and wait for a minute before you start this one", peer)
@@ -123,7 +124,7 @@ func beforeTakeover(fs *findings, s *state, used usage) {
 	for _, cc := range s.clusterCIDRs {
 		switch {
 		case cc.DeletionTimestamp != nil:
-			fs.add(warning, takeover, "ClusterCIDR %s is being deleted: it allocates nothing, and goes when no Node has a block of it. To keep the range, create another ClusterCIDR with it", cc.Name)
+			fs.add(warning, takeover, "ClusterCIDR %s is being deleted: it allocates nothing, and is removed when no Node has a block of it. To keep the range, create another ClusterCIDR with it", cc.Name)
 		case cc.Generation > 1:
 			fs.add(warning, takeover, "ClusterCIDR %s was edited: the other program treats it as one that is being deleted, this one allocates from it. If it should not, set allocation: Disabled first", cc.Name)
 		}
@@ -168,7 +169,7 @@ func beforeDualStack(fs *findings, s *state, ranges, services []namedRange) {
 	nodesThat(fs, dualStack, s, func(n *corev1.Node) bool {
 		blocks, _ := pool.PodCIDRsOf(n)
 		return len(blocks) > 0 && missingFamily(blocks) != ""
-	}, "Node has podCIDRs of one family and keeps them", "Nodes have podCIDRs of one family and keep them", "once a ClusterCIDR has both, drain and delete them one after the other and reboot their machines, which registers them again")
+	}, "Node has podCIDRs of one family and keeps them", "Nodes have podCIDRs of one family and keep them", "once a ClusterCIDR has both, replace them one after the other: "+text.Replace)
 	fs.well(dualStack, "ranges, Services and Nodes have both families")
 }
 
@@ -203,7 +204,7 @@ func beforeRestore(fs *findings, s *state, used usage) {
 	}
 	fs.add(OK, etcdRestore, "save the podCIDRs of %s and %s now: kubectl get nodes,clustercidrs.networking.x-k8s.io -o yaml", text.Counted(len(s.nodes), "Node", "Nodes"), text.Counted(len(s.clusterCIDRs), "ClusterCIDR", "ClusterCIDRs"))
 	if !etcd {
-		fs.add(warning, etcdRestore, "no Pod of kube-system has the label component=etcd: set ETCD_DATA and ETCD_PORT of docs/operate/restore-etcd.md to those of your etcd")
+		fs.add(warning, etcdRestore, "no Pod of kube-system has the label component=etcd: set ETCD_DATA and ETCD_PORT to those of your etcd: %s", build.Page("operate/restore-etcd.md"))
 	}
 	nodesThat(fs, etcdRestore, s, func(n *corev1.Node) bool { return !ready(n) }, "Node is not ready", "Nodes are not ready",
 		"their machines may not answer when you ask which blocks are in use: then take these from the list that you have saved")

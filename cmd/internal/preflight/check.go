@@ -13,16 +13,19 @@ import (
 	"k8s.io/utils/ptr"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/cmd/internal/program"
+	"github.com/multicidr/controller-manager/controllers/build"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
+	"github.com/multicidr/controller-manager/controllers/text"
 )
 
 const (
 	// peer is the name of the other program that allocates from ClusterCIDRs: kubernetes-sigs/node-ipam-controller, and this project's
 	// program of the same name.
-	peer    = "node-ipam-controller"
-	manager = "kube-controller-manager"
+	peer    = program.Peer
+	manager = program.Manager
 	// cloud is any program that was made with k8s.io/cloud-provider/app and has the controller in it, whatever it is called.
 	cloud = "cloud-controller-manager"
 
@@ -106,8 +109,7 @@ func check(ctx context.Context, s *state) []Finding {
 	checkNodes(&fs, s, ranges, services)
 	checkNetwork(&fs, s, ranges)
 	checkWriters(&fs, s, used)
-	checkFiles(&fs, s)
-	checkPlanned(ctx, &fs, s)
+	checkFiles(ctx, &fs, s)
 	checkBefore(&fs, s, used, ranges, services)
 	return fs
 }
@@ -122,8 +124,9 @@ type usage struct {
 
 // formOf finds out which form the cluster uses.
 func formOf(fs *findings, s *state) usage {
-	const about, others = "form", "; with --form=%s or --form=%s this checks for another form"
+	const about, others = "form", ". Name another form with --form=%s or --form=%s"
 	u := usage{clouds: s.that(process.isCloud)}
+	managers := slices.DeleteFunc(s.managers(), func(p process) bool { return !p.runsOurs() })
 	for _, p := range s.that(process.isPeer) {
 		if !slices.ContainsFunc(u.peers, func(o process) bool { return o.workload == p.workload }) {
 			u.peers = append(u.peers, p)
@@ -139,9 +142,12 @@ func formOf(fs *findings, s *state) usage {
 	case len(u.clouds) > 0:
 		u.form = cloud
 		fs.add(OK, about, "%s, since %v has %s in --controllers"+others, cloud, u.clouds[0], nodeipam.Name, manager, peer)
+	case len(managers) > 0:
+		u.form = manager
+		fs.add(OK, about, "%s, since %v has %s in --controllers"+others, manager, managers[0], nodeipam.Name, peer, cloud)
 	default:
 		u.form = manager
-		fs.add(OK, about, "%s"+others, manager, peer, cloud)
+		fs.add(OK, about, "%s is assumed, since no program with the controller is seen"+others, manager, peer, cloud)
 	}
 	return u
 }
@@ -172,9 +178,9 @@ func checkVersion(fs *findings, s *state, used usage) {
 	case alone && minor < oldestMinor:
 		fs.add(problem, "version", "the API server is %s, and the ClusterCIDR CRD needs v1.%d: upgrade the cluster first", s.server.GitVersion, oldestMinor)
 	case used.form == manager && minor >= oldestBuild && minor < ourMinor:
-		fs.add(warning, "version", "the API server is %s: take the %s that is built for v1.%d (docs/versions.md), because a manager must not be newer than the API server", s.server.GitVersion, manager, minor)
+		fs.add(warning, "version", "the API server is %s: take the %s that is built for v1.%d, because a manager must not be newer than the API server: %s", s.server.GitVersion, manager, minor, build.Page("versions.md"))
 	case !alone && minor < ourMinor:
-		fs.add(problem, "version", "the API server is %s, and a %s of v1.%d must not be newer than it: upgrade the cluster first, or use %s (docs/install/helm.md), which works with v1.%d", s.server.GitVersion, used.form, ourMinor, peer, oldestMinor)
+		fs.add(problem, "version", "the API server is %s, and a %s of v1.%d must not be newer than it: upgrade the cluster first, or use %s, which works with v1.%d: %s", s.server.GitVersion, used.form, ourMinor, peer, oldestMinor, build.Page("install/helm.md"))
 	case minor > ourMinor+1:
 		fs.add(problem, "version", "the API server is %s, more than one minor version newer than the controller (v1.%d): take a newer build", s.server.GitVersion, ourMinor)
 	}
@@ -186,10 +192,8 @@ func checkInstalled(fs *findings, s *state, used usage) {
 		fs.add(OK, "installed", "nothing yet: the chart brings the CRD, the permissions and the Deployment")
 		return
 	}
-	if s.noCRD && used.form == peer {
-		fs.add(warning, "installed", "there is no ClusterCIDR CRD, and the controller waits for it: install or upgrade the Helm chart, which brings it, or kubectl apply -f manifests/crds")
-	} else if s.noCRD {
-		fs.add(warning, "installed", "there is no ClusterCIDR CRD, and the controller waits for it: kubectl apply -f manifests/crds")
+	if s.noCRD {
+		fs.add(warning, "installed", "there is no ClusterCIDR CRD, and the controller waits for it: %s", used.install())
 	}
 	checkCRD(fs, s, used)
 	switch used.form {
@@ -198,15 +202,23 @@ func checkInstalled(fs *findings, s *state, used usage) {
 	case cloud:
 		checkClouds(fs, s, used)
 	default:
-		checkBound(fs, s)
+		checkBound(fs, s, used)
 	}
 	fs.well("installed", "CRD and ClusterRoleBinding are there")
+}
+
+// install is how the CRD and the permissions of a form are installed.
+func (u usage) install() string {
+	if u.form == peer {
+		return "install the Helm chart or run helm upgrade; without Helm kubectl apply -f install-node-ipam-controller.yaml, a file of the release"
+	}
+	return "kubectl apply -f install-kube-controller-manager.yaml, a file of the release"
 }
 
 // checkClouds checks that the controller in each cloud-controller-manager has permissions.
 func checkClouds(fs *findings, s *state, used usage) {
 	if len(used.clouds) == 0 {
-		fs.add(warning, "installed", "no Pod has %s in --controllers, except %s: start the %s with it (docs/install/cloud-controller-manager.md). If it runs outside of the cluster, pass over this", nodeipam.Name, manager, cloud)
+		fs.add(warning, "installed", "no Pod has %s in --controllers, except %s: start the %s with it (%s). If it runs outside of the cluster, ignore this warning", nodeipam.Name, manager, cloud, build.Page("install/cloud-controller-manager.md"))
 	}
 	const role = "system:controller:" + nodeipam.Name
 	account := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: nodeipam.Name, Namespace: metav1.NamespaceSystem}
@@ -214,11 +226,11 @@ func checkClouds(fs *findings, s *state, used usage) {
 		own := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: p.account, Namespace: p.namespace}
 		switch {
 		case p.accounts && !bound(s, role, account):
-			fs.add(warning, "installed", "there is no ClusterRoleBinding of the controller's ServiceAccount, and it waits for it: kubectl apply -f manifests/rbac")
+			fs.add(warning, "installed", noBinding+": %s", used.install())
 		case p.accounts && p.Allocate && p.ClusterCIDR != "" && !bound(s, role+":cluster-cidr-flag", account):
-			fs.add(warning, "installed", "the controller's ServiceAccount may not create the ClusterCIDR of --cluster-cidr: kubectl apply -f manifests/rbac/cluster-cidr-flag.yaml")
+			fs.add(warning, "installed", noBindingForFlag+": %s", used.install())
 		case !p.accounts && !bound(s, role, own):
-			fs.add(warning, "installed", "%v runs without --use-service-account-credentials: set that flag, or see that the program's own user has the roles of manifests/rbac", p)
+			fs.add(warning, "installed", "%v runs without --use-service-account-credentials: set that flag, or bind the ClusterRole %s to the program's own user", p, role)
 		}
 	}
 }
@@ -226,7 +238,7 @@ func checkClouds(fs *findings, s *state, used usage) {
 // checkDeployed checks that the program exists and that its service account has permissions.
 func checkDeployed(fs *findings, s *state, used usage) {
 	if len(used.peers) == 0 {
-		fs.add(warning, "installed", "there is no Deployment of %s: install the Helm chart (docs/install/helm.md). If it runs outside of the cluster, pass over this", peer)
+		fs.add(warning, "installed", "there is no Deployment of %s: install the Helm chart (%s). If it runs outside of the cluster, ignore this warning", peer, build.Page("install/helm.md"))
 	}
 	for _, p := range used.peers {
 		if ourTag.MatchString(p.Image) {
@@ -238,8 +250,13 @@ func checkDeployed(fs *findings, s *state, used usage) {
 	}
 }
 
+const (
+	noBinding        = "there is no ClusterRoleBinding of the controller's ServiceAccount, and it waits for it"
+	noBindingForFlag = "the controller's ServiceAccount may not create the ClusterCIDR of --cluster-cidr"
+)
+
 // checkBound checks that the subject that the controller acts as has its roles.
-func checkBound(fs *findings, s *state) {
+func checkBound(fs *findings, s *state, used usage) {
 	asUser, asAccount, makes := actsAs(s)
 	// need warns about the first role that the subject lacks. The second role is for a controller that creates the ClusterCIDR of the
 	// flags.
@@ -254,13 +271,12 @@ func checkBound(fs *findings, s *state) {
 	}
 	if asAccount {
 		need(rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: nodeipam.Name, Namespace: metav1.NamespaceSystem},
-			"there is no ClusterRoleBinding of the controller's ServiceAccount, and it waits for it: kubectl apply -f manifests/rbac",
-			"the controller's ServiceAccount may not create the ClusterCIDR of --cluster-cidr: kubectl apply -f manifests/rbac/cluster-cidr-flag.yaml")
+			noBinding+": "+used.install(), noBindingForFlag+": "+used.install())
 	}
 	if asUser {
-		need(rbacv1.Subject{Kind: rbacv1.UserKind, Name: "system:kube-controller-manager"},
-			manager+" runs without --use-service-account-credentials, and its user may not write Nodes: set that flag, or kubectl apply -f manifests/rbac -f manifests/rbac-user",
-			manager+" runs without --use-service-account-credentials, and its user may not create the ClusterCIDR of --cluster-cidr: kubectl apply -f manifests/rbac -f manifests/rbac-user")
+		const without = manager + " runs without --use-service-account-credentials, and its user may not "
+		remedy := ": set that flag, or " + used.install() + ", and kubectl apply -f " + build.Manifest("rbac-user/binding.yaml")
+		need(rbacv1.Subject{Kind: rbacv1.UserKind, Name: "system:kube-controller-manager"}, without+"write Nodes"+remedy, without+"create the ClusterCIDR of --cluster-cidr"+remedy)
 	}
 }
 
@@ -321,7 +337,7 @@ func rangesOf(fs *findings, s *state, with []flags) []namedRange {
 		add(s.planned[i].Name, &s.planned[i])
 	}
 	if len(ranges) == 0 {
-		fs.add(warning, "ranges", "there are none yet, so new Nodes would wait: name the ClusterCIDRs that you are going to apply with -f")
+		fs.add(warning, "ranges", "there are none yet, so new Nodes would be pending: name the ClusterCIDRs that you are going to apply with -f")
 	}
 	return ranges
 }
@@ -337,7 +353,7 @@ func made(s *state, spec networkingv1.ClusterCIDRSpec) bool {
 func rangesIn(fs *findings, name string, cc *networkingv1.ClusterCIDR) []namedRange {
 	prefixes, gives, wrong := pool.RangesOf(cc)
 	if wrong != "" {
-		fs.add(problem, "ranges", "ClusterCIDR %s would serve nobody: %s", name, wrong)
+		fs.add(problem, "ranges", "ClusterCIDR %s would allocate nothing: %s", name, wrong)
 	}
 	grave := problem
 	if cc.Spec.Allocation == networkingv1.AllocationDisabled {
@@ -378,7 +394,7 @@ func servicesOf(fs *findings, s *state, managers []flags) []namedRange {
 		}
 	}
 	if len(services) == 0 {
-		fs.add(warning, "service ranges", "none found: repeat with --service-cluster-ip-range as of kube-apiserver, so that no range is taken from Services")
+		fs.add(warning, "service ranges", "none found: run this command again with the --service-cluster-ip-range of kube-apiserver, so that no range is taken from Services")
 	}
 	fs.well("service ranges", "%v", services)
 	return services
@@ -391,7 +407,7 @@ func checkRanges(fs *findings, s *state, ranges, services []namedRange) {
 			switch {
 			case !r.gives(service.prefix):
 			case within(r.prefix, service.prefix):
-				fs.add(r.grave, about, "%v lies in the service range %v and would serve nobody: use other addresses", r, service)
+				fs.add(r.grave, about, "%v lies in the service range %v and would allocate nothing: use other addresses", r, service)
 			case r.prefix.Overlaps(service.prefix):
 				fs.add(warning, about, "%v overlaps the service range %v: Nodes get nothing from the part that they share", r, service)
 			}
@@ -427,7 +443,7 @@ func checkNodes(fs *findings, s *state, ranges, services []namedRange) {
 	for _, node := range s.nodes {
 		blocks, unreadable := pool.PodCIDRsOf(&node)
 		if len(unreadable) > 0 {
-			fs.add(problem, about, "%q of Node %s cannot be read, so nothing would keep these addresses from being given again: delete the Node and reboot its machine, which registers it again", unreadable, node.Name)
+			fs.add(problem, about, "%q of Node %s cannot be read, so nothing would keep these addresses from being allocated again. Replace the Node: %s", unreadable, node.Name, text.Replace)
 		}
 		if len(blocks) > 0 {
 			served++
@@ -446,15 +462,15 @@ func checkNodes(fs *findings, s *state, ranges, services []namedRange) {
 func checkHolding(fs *findings, about string, h holding, ranges, services []namedRange) {
 	switch {
 	case h.covers:
-		fs.add(problem, about, "%v of Node %s contains the whole range %s, so no other Node can get a block of it: drain and delete the Node and reboot its machine, which registers it again. "+
-			"manifests/fencing/created-nodes.yaml refuses Nodes that are created with podCIDRs", h.block, h.node, coveredBy(h.block, ranges))
+		fs.add(problem, about, "%v of Node %s contains the whole range %s, so no other Node can get a block of it. Replace the Node: %s. "+
+			"The admission policies refuse Nodes that are created with podCIDRs: %s", h.block, h.node, coveredBy(h.block, ranges), text.Replace, build.Page("operate/policies.md"))
 	case !slices.ContainsFunc(ranges, func(r namedRange) bool { return within(h.block, r.prefix) }):
-		fs.add(warning, about, "%v of Node %s lies in no range. The Node keeps it and nobody else gets it, but nobody counts it either; create a ClusterCIDR around it, or replace the Node. "+
-			"Upstream's manager does not start while a podCIDR lies outside of its --cluster-cidr", h.block, h.node)
+		fs.add(warning, about, "%v of Node %s lies in no range. The Node keeps it, and it is allocated to no other Node. Create a ClusterCIDR that contains it, or replace the Node. "+
+			"The stock manager does not start while a podCIDR is outside of its --cluster-cidr", h.block, h.node)
 	}
 	for _, service := range services {
 		if h.block.Overlaps(service.prefix) {
-			fs.add(problem, about, "%v of Node %s overlaps the service range %v: drain and delete the Node and reboot its machine, which registers it again", h.block, h.node, service)
+			fs.add(problem, about, "%v of Node %s overlaps the service range %v. Replace the Node: %s", h.block, h.node, service, text.Replace)
 		}
 	}
 }
@@ -467,8 +483,8 @@ func checkShared(fs *findings, about string, held []holding) {
 		widest := held[i-1]
 		if widest.block.Overlaps(held[i].block) {
 			if !widest.covers { // otherwise it overlaps very many, and is already reported
-				fs.add(problem, about, "%v of Node %s and %v of Node %s share addresses: drain and delete one of them and reboot its machine, which registers it again",
-					widest.block, widest.node, held[i].block, held[i].node)
+				fs.add(problem, about, "%v of Node %s and %v of Node %s share addresses. Replace one of them: %s",
+					widest.block, widest.node, held[i].block, held[i].node, text.Replace)
 			}
 			if widest.block.Bits() < held[i].block.Bits() {
 				held[i] = widest
@@ -490,13 +506,6 @@ func coveredBy(podCIDR netip.Prefix, ranges []namedRange) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(covered[:named], ", "), more)
 	}
 	return strings.Join(covered, ", ")
-}
-
-// checkFiles reports files and directories without any ClusterCIDR.
-func checkFiles(fs *findings, s *state) {
-	for _, f := range s.fruitless {
-		fs.add(warning, "files", "%s: name those with the ClusterCIDRs that you are going to apply, or leave this one out", f)
-	}
 }
 
 // within reports whether all of p lies in r.

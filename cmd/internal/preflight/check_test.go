@@ -51,7 +51,7 @@ func TestCheck(t *testing.T) {
 			s.bindings = bindingsOf(rbacv1.Subject{Kind: "User", Name: "system:kube-controller-manager"})[:1]
 		}, []string{"WARNING installed: kube-controller-manager runs without --use-service-account-credentials, and its user may not create the ClusterCIDR"}},
 		"no permission to make the ClusterCIDR of --cluster-cidr": {func(s *state) { s.bindings = s.bindings[:1] },
-			[]string{"WARNING installed: the controller's ServiceAccount may not create the ClusterCIDR of --cluster-cidr: kubectl apply -f manifests/rbac/cluster-cidr-flag.yaml"}},
+			[]string{"WARNING installed: the controller's ServiceAccount may not create the ClusterCIDR of --cluster-cidr: kubectl apply -f install-kube-controller-manager.yaml"}},
 		"nor a need for it": {func(s *state) {
 			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--use-service-account-credentials")}
 			s.planned, s.bindings = []networkingv1.ClusterCIDR{clusterCIDR("first", "10.244.0.0/16")}, s.bindings[:1]
@@ -88,13 +88,13 @@ func TestCheck(t *testing.T) {
 		}, nil},
 		"a CRD of this version": {func(s *state) { s.crd = ourCRD() }, nil},
 		"a CRD without status and some fields": {func(s *state) { s.crd = olderCRD() },
-			[]string{"WARNING installed: the ClusterCIDR CRD is of another version and lacks [status spec.excludedCIDRs spec.nodeSelector.nodeSelectorTerms.matchExpressions.values]: the API server hides these fields, so that blocks in excludedCIDRs can be allocated, for example. No ClusterCIDR is lost if you do this: kubectl apply -f manifests/crds"}},
+			[]string{"WARNING installed: the ClusterCIDR CRD is of another version and lacks [status spec.excludedCIDRs spec.nodeSelector.nodeSelectorTerms.matchExpressions.values]: the API server hides these fields, so that blocks in excludedCIDRs can be allocated, for example. No ClusterCIDR is lost if you do this: kubectl apply -f install-kube-controller-manager.yaml"}},
 		"the same, with the chart": {func(s *state) { alone(s); s.crd = olderCRD() },
 			[]string{"WARNING installed: the ClusterCIDR CRD is of another version and lacks [status"}},
 		"a manager with a file": {func(s *state) {
 			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--config=/etc/kubernetes/manager.yaml")}
 			s.clusterCIDRs = append(s.clusterCIDRs, clusterCIDR("first", "10.244.0.0/16"))
-		}, []string{"WARNING manager: Pod kube-controller-manager-1 has --config=/etc/kubernetes/manager.yaml, and the flags in that file cannot be read: repeat with those for ranges"}},
+		}, []string{"WARNING manager: Pod kube-controller-manager-1 has --config=/etc/kubernetes/manager.yaml, and the flags in that file cannot be read: run this command again with those for ranges"}},
 		"a manager with a file, and what is in it": {func(s *state) {
 			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--config=/etc/kubernetes/manager.yaml")}
 			s.given.Allocate, s.given.ClusterCIDR = true, "10.244.0.0/16"
@@ -232,11 +232,11 @@ func TestCheck(t *testing.T) {
 		"a range with a Node's own address in it": {func(s *state) { s.nodes = append(s.nodes, node("n", "10.244.200.7")) },
 			[]string{"PROBLEM ranges: --cluster-cidr (10.244.0.0/16) has the address 10.244.200.7 of Node n in it"}},
 		"a ClusterCIDR that breaks a rule": {func(s *state) { s.planned = append(s.planned, clusterCIDR("bad", "10.246.0.0/30")) },
-			[]string{"PROBLEM ranges: ClusterCIDR bad would serve nobody: ", `PROBLEM files: ClusterCIDR bad would be refused: spec.perNodeHostBits: Invalid value: a block of this size does not fit into ipv4`}},
+			[]string{"PROBLEM ranges: ClusterCIDR bad would allocate nothing: ", `PROBLEM files: ClusterCIDR bad would be refused: spec.perNodeHostBits: Invalid value: a block of this size does not fit into ipv4`}},
 		"an exclusion outside of the ranges": {func(s *state) { s.planned = append(s.planned, excluding(second, "10.247.0.0/24")) },
 			[]string{"PROBLEM files: ClusterCIDR second would be refused: spec.excludedCIDRs: Invalid value: every excluded CIDR must be inside ipv4 or ipv6"}},
 		"two of one name": {func(s *state) { s.planned = append(s.planned, second, second) },
-			[]string{"PROBLEM files: ClusterCIDR second is there more than once"}},
+			[]string{"PROBLEM files: ClusterCIDR second would be refused: it is there more than once"}},
 		"another block size for a ClusterCIDR that exists": {func(s *state) {
 			changed := second
 			changed.Spec.PerNodeHostBits++
@@ -302,11 +302,11 @@ func TestCheck(t *testing.T) {
 		"a cloud-controller-manager with the controller, without permissions": {func(s *state) { inCloud(s); s.bindings = nil },
 			[]string{"WARNING installed: there is no ClusterRoleBinding of the controller's ServiceAccount"}},
 		"a cloud-controller-manager with the controller, without that for --cluster-cidr": {func(s *state) { inCloud(s); s.bindings = s.bindings[:1] },
-			[]string{"WARNING installed: the controller's ServiceAccount may not create the ClusterCIDR of --cluster-cidr: kubectl apply -f manifests/rbac/cluster-cidr-flag.yaml"}},
+			[]string{"WARNING installed: the controller's ServiceAccount may not create the ClusterCIDR of --cluster-cidr: kubectl apply -f install-kube-controller-manager.yaml"}},
 		"a cloud-controller-manager with the controller, as its own user": {func(s *state) {
 			inCloud(s)
 			s.pods[len(s.pods)-1] = pod("ccm", "/bin/ccm", "--controllers=*,multicidrnodeipam", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16")
-		}, []string{"WARNING installed: Pod ccm runs without --use-service-account-credentials: set that flag, or see"}},
+		}, []string{"WARNING installed: Pod ccm runs without --use-service-account-credentials: set that flag, or bind"}},
 		"an API server of a minor that there is a build for": {func(s *state) { s.server.Minor = "36" },
 			[]string{"WARNING version: the API server is v1.37.1: take the kube-controller-manager that is built for v1.36"}},
 		"an API server of a minor that there is no build for": {func(s *state) { s.server.Minor = "34" },
@@ -368,12 +368,12 @@ func TestCheck(t *testing.T) {
 		"a manager whose flags come from a variable": {func(s *state) {
 			alone(s)
 			s.pods = []corev1.Pod{pod("kcm", "sh", "-c", "exec kube-controller-manager --v=2 $FLAGS")}
-		}, []string{"WARNING manager: Pod kcm has flags from variables or a script, which cannot be read: repeat",
+		}, []string{"WARNING manager: Pod kcm has flags from variables or a script, which cannot be read: run this command again",
 			"WARNING second writer: kube-controller-manager has flags from variables or a script, which cannot be read: see that it has allocateNodeCIDRs: false"}},
 		"a manager whose range comes from a variable": {func(s *state) {
 			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--allocate-node-cidrs", "--cluster-cidr=$(CIDR)", "--use-service-account-credentials")}
 			s.clusterCIDRs = []networkingv1.ClusterCIDR{clusterCIDR("own", "10.244.0.0/16")}
-		}, []string{"WARNING manager: Pod kube-controller-manager-1 has flags from variables or a script, which cannot be read: repeat with those for ranges"}},
+		}, []string{"WARNING manager: Pod kube-controller-manager-1 has flags from variables or a script, which cannot be read: run this command again with those for ranges"}},
 		"a manager in a Deployment without Pods": {func(s *state) {
 			alone(s)
 			d := appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "kcm", Namespace: "kube-system"}}
@@ -434,7 +434,7 @@ func TestCheck(t *testing.T) {
 		"a Lease of a manager whose flags are asked for": {func(s *state) {
 			s.pods, s.nodes, s.leases = nil, nil, append(s.leases, renewed(manager, "cp1_1"))
 			s.clusterCIDRs = append(s.clusterCIDRs, second)
-		}, []string{"WARNING manager: no Pod in any namespace runs kube-controller-manager, but cp1_1 renews the Lease kube-system/kube-controller-manager: repeat"}},
+		}, []string{"WARNING manager: no Pod in any namespace runs kube-controller-manager, but cp1_1 renews the Lease kube-system/kube-controller-manager: run this command again"}},
 		"allocators that are known, and off": {func(s *state) {
 			s.pods = append(s.pods,
 				in("kube-system", "ghcr.io/siderolabs/talos-cloud-controller-manager:v1", pod("talos", "/talos", "--allocate-node-cidrs", "--controllers=cloud-node")),

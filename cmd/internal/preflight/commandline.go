@@ -15,16 +15,12 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 )
 
-const (
-	// inTree is the name of kube-controller-manager's own controller that allocates podCIDRs.
-	inTree = names.NodeIpamController
-	// alias is this controller's other name in --controllers.
-	alias = "multicidrnodeipam"
-)
+// inTree is the name of kube-controller-manager's own controller that allocates podCIDRs.
+const inTree = names.NodeIpamController
 
 // aliases are the alternative names of allocators in --controllers. They are copied here, and a test compares them, because importing them
 // would mean importing all of kube-controller-manager.
-var aliases = map[string]string{alias: nodeipam.Name, "nodeipam": inTree}
+var aliases = map[string]string{nodeipam.Alias: nodeipam.Name, "nodeipam": inTree}
 
 // flags are the flags of a kube-controller-manager that determine its ranges.
 type flags struct{ fromflags.Flags }

@@ -24,9 +24,7 @@ func TestCommandLine(t *testing.T) {
 	names := append(app.KnownControllers(), ours.Name)
 	disabled := append(app.ControllersDisabledByDefault(), ours.Name)
 	upstreamsAliases := app.ControllerAliases()
-	for _, a := range ours.Aliases {
-		upstreamsAliases[a] = ours.Name
-	}
+	upstreamsAliases[ours.Alias] = ours.Name
 	for a, name := range upstreamsAliases {
 		if (name == inTree || name == nodeipam.Name) && aliases[a] != name {
 			t.Errorf("%s is an alias of %s, and is not in aliases", a, name)

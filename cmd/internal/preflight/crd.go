@@ -84,9 +84,5 @@ func checkCRD(fs *findings, s *state, used usage) {
 	if len(paths) == 0 {
 		return
 	}
-	remedy := "kubectl apply -f manifests/crds"
-	if used.form == peer {
-		remedy = "upgrade the Helm chart, or " + remedy
-	}
-	fs.add(warning, "installed", "the ClusterCIDR CRD is of another version and lacks %v: the API server hides these fields, so that blocks in excludedCIDRs can be allocated, for example. No ClusterCIDR is lost if you do this: %s", paths, remedy)
+	fs.add(warning, "installed", "the ClusterCIDR CRD is of another version and lacks %v: the API server hides these fields, so that blocks in excludedCIDRs can be allocated, for example. No ClusterCIDR is lost if you do this: %s", paths, used.install())
 }

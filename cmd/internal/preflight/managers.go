@@ -35,7 +35,7 @@ func checkSwap(fs *findings, about string, s *state) {
 // checkManager looks at one kube-controller-manager.
 func checkManager(fs *findings, about string, p process, given flags) {
 	if p.hidesRanges() && given == (flags{}) {
-		fs.add(warning, about, "%v has %s: repeat with those for ranges, for example --allocate-node-cidrs --cluster-cidr=10.244.0.0/16", p, p.hiding())
+		fs.add(warning, about, "%v has %s: run this command again with those for ranges, for example --allocate-node-cidrs --cluster-cidr=10.244.0.0/16", p, p.hiding())
 	}
 	if p.namesBoth() {
 		fs.add(problem, about, "%v has both %s and %s in --controllers, and a %s with this controller ends at once: take %s out (its alias is nodeipam)", p, nodeipam.Name, inTree, manager, inTree)
@@ -65,7 +65,7 @@ func managerFlags(fs *findings, s *state, used usage) []flags {
 	if s.given != (flags{}) {
 		all = append(all, s.given)
 	} else if len(all) == 0 && used.form == manager {
-		fs.add(warning, about, "no Pod in any namespace runs %s%s: repeat with the flags that it has, for example --allocate-node-cidrs --cluster-cidr=10.244.0.0/16", manager, s.holding(manager))
+		fs.add(warning, about, "no Pod in any namespace runs %s%s: run this command again with its flags, for example --allocate-node-cidrs --cluster-cidr=10.244.0.0/16", manager, s.holding(manager))
 	}
 	if len(all) > 0 {
 		fs.well(about, "its flags for ranges could be read")

@@ -200,7 +200,7 @@ func (n *network) process(p process) {
 	of := map[string]func(*network, process){
 		program.Proxy: (*network).proxyProcess, "flanneld": (*network).flannelProcess, "cilium-agent": (*network).ciliumProcess,
 		"kube-router": func(n *network, p process) {
-			n.set("kube-router", "--cluster-cidr of "+p.String(), flagOf(p, "cluster-cidr"), "take it away, or "+masquerades)
+			n.set("kube-router", "--cluster-cidr of "+p.String(), p.Flag("cluster-cidr"), "take it away, or "+masquerades)
 			n.well("kube-router", "it follows podCIDRs, and has no list of ranges")
 		},
 		"kindnetd": func(n *network, p process) {
@@ -219,19 +219,19 @@ func (n *network) process(p process) {
 }
 
 func (n *network) proxyProcess(p process) {
-	switch config := flagOf(p, "config"); {
+	switch config := p.Flag("config"); {
 	case config != "" && !n.about(proxy):
 		n.add(warning, proxy, "%v has --config=%s, which cannot be read: see that detectLocalMode in it is not ClusterCIDR", p, config)
 	case config != "": // In a ConfigMap.
 	case p.unread("cluster-cidr") || p.unread("detect-local-mode"):
 		n.add(warning, proxy, "%v has %s: see that its --detect-local-mode is not ClusterCIDR", p, p.hiding())
 	default:
-		n.proxy("--cluster-cidr of "+p.String(), flagOf(p, "detect-local-mode"), flagOf(p, "cluster-cidr"), flagNodeCIDR)
+		n.proxy("--cluster-cidr of "+p.String(), p.Flag("detect-local-mode"), p.Flag("cluster-cidr"), flagNodeCIDR)
 	}
 }
 
 func (n *network) flannelProcess(p process) {
-	if flagOf(p, "kube-subnet-mgr") == "" && len(p.Args) > 0 {
+	if p.Flag("kube-subnet-mgr") == "" && len(p.Args) > 0 {
 		n.add(warning, flannel, "%v has no --kube-subnet-mgr, so it takes networks of Nodes from etcd and not from podCIDRs: ClusterCIDRs would change nothing", p)
 	}
 }
@@ -239,28 +239,11 @@ func (n *network) flannelProcess(p process) {
 func (n *network) ciliumProcess(p process) {
 	settings := map[string]string{}
 	for _, name := range []string{"ipam", "ipv4-native-routing-cidr", "ipv6-native-routing-cidr"} {
-		settings[name] = flagOf(p, name)
+		settings[name] = p.Flag(name)
 	}
 	if settings["ipam"] != "" {
 		n.cilium(p.String(), settings)
 	}
-}
-
-// flagOf is the value of a flag; "true" if it has none.
-func flagOf(p process, name string) string {
-	for i, arg := range p.Args {
-		flag, value, valued := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-		switch {
-		case !strings.HasPrefix(arg, "-") || strings.ReplaceAll(flag, "_", "-") != name:
-		case valued:
-			return value
-		case i+1 < len(p.Args) && !strings.HasPrefix(p.Args[i+1], "-"):
-			return p.Args[i+1]
-		default:
-			return "true"
-		}
-	}
-	return ""
 }
 
 // embedded warns of k3s, which has the programs of the network in its own process.

@@ -7,24 +7,13 @@ package preflight
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-
-	"github.com/multicidr/controller-manager/controllers/build"
-)
-
-// Exit codes besides the levels of findings: 0 if all is well, 1 if there are warnings, and 2 if there is a problem.
-const (
-	ExitUnknown = 3  // the cluster could not be read
-	ExitUsage   = 64 // the command line is wrong; EX_USAGE of sysexits.h
 )
 
 // Options are what to check.
@@ -37,8 +26,8 @@ type Options struct {
 
 // Add adds the flags of a check, except those of the connection.
 func (o *Options) Add(fs *pflag.FlagSet) {
-	fs.StringSliceVarP(&o.files, "filename", "f", nil, "files or directories, with all in them, that have ClusterCIDRs which you are going to apply, in lists or not. Other objects in them are passed over")
-	fs.StringVar(&o.form, "form", "", fmt.Sprintf("the form of the controller that you use or are going to use: %s, %s or %s. Without it the second if one runs in the cluster, the third if another Pod has the controller in --controllers, else the first", manager, peer, cloud))
+	fs.StringSliceVarP(&o.files, "filename", "f", nil, "files or directories, with all in them, that have ClusterCIDRs which you are going to apply, in lists or not. Other objects in them are ignored")
+	fs.StringVar(&o.form, "form", "", fmt.Sprintf("the form of the controller that you use or are going to use: %s, %s or %s. Without it the one that is seen in the cluster, else the first", manager, peer, cloud))
 	fs.StringVar(&o.before, "before", "", "a step that you are going to take, for which there is more to check: "+strings.Join(Steps, ", "))
 	o.given.add(fs)
 }
@@ -74,45 +63,4 @@ func Worst(found []Finding) Level {
 		worst = max(worst, f.Level)
 	}
 	return worst
-}
-
-// Command is the whole program bin/preflight. It returns the exit code.
-func Command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	kubeconfig := clientcmd.NewDefaultClientConfigLoadingRules()
-	fs := pflag.NewFlagSet("preflight", pflag.ContinueOnError)
-	fs.SetOutput(stderr)
-	var o Options
-	fs.StringVar(&kubeconfig.ExplicitPath, "kubeconfig", "", "the cluster to look at; without it KUBECONFIG, or ~/.kube/config. It has to read Nodes, Pods, what runs Pods, ConfigMaps, NetworkPolicies, Leases and ClusterRoleBindings")
-	o.Add(fs)
-	version := fs.Bool("version", false, "print the version and quit")
-	switch err := fs.Parse(args); {
-	case errors.Is(err, pflag.ErrHelp):
-		return int(OK)
-	case err != nil:
-		fmt.Fprintf(stderr, "preflight: %v. `preflight --help` shows all flags.\n", err)
-		return ExitUsage
-	case *version:
-		build.Print(stdout, "true")
-		return int(OK)
-	case fs.NArg() > 0:
-		fmt.Fprintf(stderr, "preflight: %q is no flag. Name files with -f.\n", fs.Arg(0))
-		return ExitUsage
-	}
-	if err := o.Check(); err != nil {
-		fmt.Fprintf(stderr, "preflight: %v.\n", err)
-		return ExitUsage
-	}
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(kubeconfig, nil).ClientConfig()
-	var found []Finding
-	if err == nil {
-		found, err = o.Run(ctx, config)
-	}
-	if err != nil {
-		fmt.Fprintln(stderr, "preflight:", err)
-		return ExitUnknown
-	}
-	for _, f := range found {
-		fmt.Fprintln(stdout, f)
-	}
-	return int(Worst(found))
 }

@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -36,7 +37,7 @@ type state struct {
 	nodes        []corev1.Node
 	clusterCIDRs []networkingv1.ClusterCIDR
 	noCRD        bool
-	fenced       bool                                      // manifests/fencing/policy.yaml is in force
+	fenced       bool                                      // the policy lease-holder is in force
 	crd          *apiextensionsv1.CustomResourceDefinition // nil if it cannot be read, too
 	planned      []networkingv1.ClusterCIDR                // from files
 	fruitless    []string                                  // files and directories without a ClusterCIDR, and what they contain instead
@@ -103,33 +104,41 @@ func connect(config *rest.Config) (c clients, err error) {
 	return c, err
 }
 
+// listed calls take for every object of a kind.
+func listed[O any, L runtime.Object](ctx context.Context, kind string, list func(context.Context, metav1.ListOptions) (L, error), take func(O)) error {
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) })
+	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
+		if o, ok := object.(O); ok {
+			take(o)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("list %s: %w", kind, err)
+	}
+	return nil
+}
+
+// optional replaces NotFound by nil: a cluster may lack the kind.
+func optional(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
 // readRanges reads the objects with addresses: Nodes, ClusterCIDRs and ServiceCIDRs.
 func (c clients) readRanges(ctx context.Context, s *state) error {
-	nodes, err := c.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("list Nodes: %w", err)
-	}
-	s.nodes = nodes.Items
-	clusterCIDRs, err := c.ours.NetworkingV1().ClusterCIDRs().List(ctx, metav1.ListOptions{})
-	if s.noCRD = apierrors.IsNotFound(err); err != nil && !s.noCRD {
-		return fmt.Errorf("list ClusterCIDRs: %w", err)
-	}
-	if clusterCIDRs != nil {
-		s.clusterCIDRs = clusterCIDRs.Items
-	}
-	services, err := there(c.kube.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{}))
-	if err != nil {
-		return fmt.Errorf("list ServiceCIDRs: %w", err)
-	}
-	if services != nil {
-		s.services = services.Items
-	}
+	ranges := listed(ctx, "ClusterCIDRs", c.ours.NetworkingV1().ClusterCIDRs().List, func(cc *networkingv1.ClusterCIDR) { s.clusterCIDRs = append(s.clusterCIDRs, *cc) })
+	s.noCRD = apierrors.IsNotFound(ranges)
 	policy, err := there(c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Get(ctx, "lease-holder."+networkingv1.GroupName, metav1.GetOptions{}))
-	if err != nil && !apierrors.IsForbidden(err) {
-		return fmt.Errorf("get ValidatingAdmissionPolicyBinding: %w", err)
-	}
 	s.fenced = err == nil && policy != nil
-	return nil
+	if apierrors.IsForbidden(err) {
+		err = nil
+	}
+	return errors.Join(err, optional(ranges),
+		listed(ctx, "Nodes", c.kube.CoreV1().Nodes().List, func(n *corev1.Node) { s.nodes = append(s.nodes, *n) }),
+		optional(listed(ctx, "ServiceCIDRs", c.kube.NetworkingV1().ServiceCIDRs().List, func(o *networkingapiv1.ServiceCIDR) { s.services = append(s.services, *o) })))
 }
 
 // relevant is in the image, the command or the name of containers that may matter.
@@ -141,65 +150,32 @@ func matters(pod *corev1.Pod) bool {
 	})
 }
 
-// readPrograms reads which programs may allocate, and their permissions.
+// readPrograms reads which programs may allocate, their permissions, and their Leases: those of kube-system, where API servers have theirs, too,
+// and those of the peer in any namespace.
 func (c clients) readPrograms(ctx context.Context, s *state) error {
-	all := metav1.ListOptions{}
-	pods := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return c.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, o)
-	})
-	err := pods.EachListItem(ctx, all, func(object runtime.Object) error {
-		if pod, ok := object.(*corev1.Pod); ok && matters(pod) {
-			s.pods = append(s.pods, *pod)
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("list Pods: %w", err)
-	}
-	bindings, err := c.kube.RbacV1().ClusterRoleBindings().List(ctx, all)
-	if err != nil {
-		return fmt.Errorf("list ClusterRoleBindings: %w", err)
-	}
-	s.bindings = bindings.Items
-	if err := c.readLeases(ctx, s); err != nil {
-		return err
-	}
-	deployments, err := c.kube.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, all)
-	if err != nil {
-		return fmt.Errorf("list Deployments: %w", err)
-	}
-	s.deployments = deployments.Items
-	daemonSets, err := c.kube.AppsV1().DaemonSets(metav1.NamespaceAll).List(ctx, all)
-	if err != nil {
-		return fmt.Errorf("list DaemonSets: %w", err)
-	}
-	s.daemonSets = daemonSets.Items
-	statefulSets, err := c.kube.AppsV1().StatefulSets(metav1.NamespaceAll).List(ctx, all)
-	if err != nil {
-		return fmt.Errorf("list StatefulSets: %w", err)
-	}
-	s.statefulSets = statefulSets.Items
-	return nil
+	apps := c.kube.AppsV1()
+	return errors.Join(
+		listed(ctx, "Pods", c.kube.CoreV1().Pods(metav1.NamespaceAll).List, func(p *corev1.Pod) {
+			if matters(p) {
+				s.pods = append(s.pods, *p)
+			}
+		}),
+		listed(ctx, "ClusterRoleBindings", c.kube.RbacV1().ClusterRoleBindings().List, func(b *rbacv1.ClusterRoleBinding) { s.bindings = append(s.bindings, *b) }),
+		listed(ctx, "Leases", c.kube.CoordinationV1().Leases(metav1.NamespaceSystem).List, func(l *coordinationv1.Lease) { s.leases = append(s.leases, *l) }),
+		listed(ctx, "Leases", c.peerLeases, func(l *coordinationv1.Lease) {
+			if l.Namespace != metav1.NamespaceSystem {
+				s.leases = append(s.leases, *l)
+			}
+		}),
+		listed(ctx, "Deployments", apps.Deployments(metav1.NamespaceAll).List, func(d *appsv1.Deployment) { s.deployments = append(s.deployments, *d) }),
+		listed(ctx, "DaemonSets", apps.DaemonSets(metav1.NamespaceAll).List, func(d *appsv1.DaemonSet) { s.daemonSets = append(s.daemonSets, *d) }),
+		listed(ctx, "StatefulSets", apps.StatefulSets(metav1.NamespaceAll).List, func(d *appsv1.StatefulSet) { s.statefulSets = append(s.statefulSets, *d) }))
 }
 
-// readLeases reads those of kube-system, where API servers have theirs, too, and those of the peer in any namespace.
-func (c clients) readLeases(ctx context.Context, s *state) error {
-	for namespace, name := range map[string]string{metav1.NamespaceSystem: "", metav1.NamespaceAll: peer} {
-		o := metav1.ListOptions{}
-		if name != "" {
-			o.FieldSelector = "metadata.name=" + name
-		}
-		leases, err := c.kube.CoordinationV1().Leases(namespace).List(ctx, o)
-		if err != nil {
-			return fmt.Errorf("list Leases: %w", err)
-		}
-		for _, l := range leases.Items {
-			if name != "" || l.Name != peer {
-				s.leases = append(s.leases, l)
-			}
-		}
-	}
-	return nil
+// peerLeases lists the Leases of the peer. Without the selector there would be one of each Node.
+func (c clients) peerLeases(ctx context.Context, o metav1.ListOptions) (*coordinationv1.LeaseList, error) {
+	o.FieldSelector = "metadata.name=" + peer
+	return c.kube.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, o)
 }
 
 // ofNetwork is in the names of ConfigMaps with settings of network programs.
@@ -207,35 +183,19 @@ var ofNetwork = regexp.MustCompile(`kube-proxy|flannel|canal|calico|cilium|kube-
 
 // readNetwork reads the settings of kube-proxy and of CNI plugins, in whatever namespace they are.
 func (c clients) readNetwork(ctx context.Context, s *state) error {
-	names := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return c.names.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")).List(ctx, o)
-	})
-	err := names.EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
-		m, ok := object.(*metav1.PartialObjectMetadata)
-		if !ok || !ofNetwork.MatchString(m.Name) {
-			return nil
+	var errs []error
+	err := listed(ctx, "ConfigMaps", c.names.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")).List, func(m *metav1.PartialObjectMetadata) {
+		if !ofNetwork.MatchString(m.Name) {
+			return
 		}
 		configMap, err := there(c.kube.CoreV1().ConfigMaps(m.Namespace).Get(ctx, m.Name, metav1.GetOptions{}))
 		if configMap != nil {
 			s.configMaps = append(s.configMaps, *configMap)
 		}
-		return err
+		errs = append(errs, err)
 	})
-	if err != nil {
-		return fmt.Errorf("read ConfigMaps: %w", err)
-	}
-	policies := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return c.kube.NetworkingV1().NetworkPolicies(metav1.NamespaceAll).List(ctx, o)
-	})
-	err = policies.EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
-		if p, ok := object.(*networkingapiv1.NetworkPolicy); ok {
-			s.policies = append(s.policies, *p)
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("list NetworkPolicies: %w", err)
-	}
+	errs = append(errs, err, listed(ctx, "NetworkPolicies", c.kube.NetworkingV1().NetworkPolicies(metav1.NamespaceAll).List,
+		func(p *networkingapiv1.NetworkPolicy) { s.policies = append(s.policies, *p) }))
 	for _, of := range []struct {
 		into     *[]unstructured.Unstructured
 		resource schema.GroupVersionResource
@@ -244,15 +204,12 @@ func (c clients) readNetwork(ctx context.Context, s *state) error {
 		{&s.ipPools, schema.GroupVersionResource{Group: "projectcalico.org", Version: "v3", Resource: "ippools"}},
 		{&s.installs, schema.GroupVersionResource{Group: "operator.tigera.io", Version: "v1", Resource: "installations"}},
 	} {
-		list, err := there(c.anything.Resource(of.resource).List(ctx, metav1.ListOptions{}))
-		if err != nil {
-			return fmt.Errorf("list Calico's %s: %w", of.resource.Resource, err)
-		}
-		if list != nil && len(*of.into) == 0 {
-			*of.into = list.Items
+		if len(*of.into) == 0 {
+			errs = append(errs, optional(listed(ctx, "Calico's "+of.resource.Resource, c.anything.Resource(of.resource).List,
+				func(u *unstructured.Unstructured) { *of.into = append(*of.into, *u) })))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // there replaces NotFound by nil.

@@ -34,13 +34,13 @@ func beforeRollback(fs *findings, s *state, used usage, services []namedRange) {
 		}
 	}
 	if s.fenced {
-		fs.add(warning, about, "the ValidatingAdmissionPolicy lease-holder.%s refuses what the stock manager writes: kubectl delete -f manifests/fencing/policy.yaml in the same step", networkingv1.GroupName)
+		fs.add(warning, about, "the ValidatingAdmissionPolicy lease-holder.%s refuses what the stock manager writes. In the same step, kubectl delete validatingadmissionpolicybindings,validatingadmissionpolicies lease-holder.%s; with the Helm chart, set fencing.enabled to false", networkingv1.GroupName, networkingv1.GroupName)
 	}
 	for _, p := range slices.Concat(used.peers, used.clouds) {
 		fs.add(warning, about, "%s allocates: stop it, and wait for a minute before the stock manager starts to", p.workload)
 	}
 	if !slices.ContainsFunc(all, func(f flags) bool { return f.Allocate }) {
-		fs.add(warning, about, "--allocate-node-cidrs is not among the flags that are known, and without it the stock manager allocates nothing: repeat with the flags that it will have, for example --allocate-node-cidrs --cluster-cidr=10.244.0.0/16")
+		fs.add(warning, about, "--allocate-node-cidrs is not among the flags that are known, and without it the stock manager allocates nothing: run this command again with the flags that it will have, for example --allocate-node-cidrs --cluster-cidr=10.244.0.0/16")
 		return
 	}
 	slices.SortFunc(all, func(a, b flags) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
@@ -81,7 +81,7 @@ func checkStock(fs *findings, about string, s *state, f flags, services []namedR
 		node := &s.nodes[i]
 		held, err := m.occupy(node)
 		if err != nil {
-			fs.add(problem, about, "the stock manager ends at every start while Node %s has podCIDRs %q: %v. Drain and delete the Node and reboot its machine, which registers it again", node.Name, node.Spec.PodCIDRs, err)
+			fs.add(problem, about, "the stock manager ends at every start while Node %s has podCIDRs %q: %v. Replace the Node: %s", node.Name, node.Spec.PodCIDRs, err, text.Replace)
 		}
 		shared = append(shared, held...)
 	}

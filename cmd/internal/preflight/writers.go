@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/multicidr/controller-manager/controllers/build"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 	"github.com/multicidr/controller-manager/controllers/text"
 )
@@ -34,7 +35,7 @@ func checkWriters(fs *findings, s *state, used usage) {
 	checkHosted(fs, about, s, used)
 	if used.form != cloud {
 		for _, p := range used.clouds {
-			fs.add(problem, about, "%v has %s in --controllers: take it out (its alias is %s) before you %s", p, nodeipam.Name, alias, startOf[used.form])
+			fs.add(problem, about, "%v has %s in --controllers: take it out (its alias is %s) before you %s", p, nodeipam.Name, nodeipam.Alias, startOf[used.form])
 		}
 	}
 	fs.well(about, "none found among Pods and Leases")
@@ -74,10 +75,10 @@ func checkManagers(fs *findings, about string, managers []process, used usage) {
 		ours := p.runsOurs()
 		switch {
 		case (ours || p.allocates()) && used.form == cloud && p.migrates:
-			fs.add(warning, about, "%s allocates in a leader migration: go on with it (docs/install/cloud-controller-manager.md)", manager)
+			fs.add(warning, about, "%s allocates in a leader migration: go on with it: %s", manager, build.Page("install/cloud-controller-manager.md"))
 			return
 		case ours:
-			fs.add(problem, about, "%s has %s in --controllers: take it out (its alias is %s), or do not use %s", manager, nodeipam.Name, alias, used.program())
+			fs.add(problem, about, "%s has %s in --controllers: take it out (its alias is %s), or do not use %s", manager, nodeipam.Name, nodeipam.Alias, used.program())
 			return
 		}
 	}

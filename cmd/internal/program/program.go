@@ -119,6 +119,24 @@ func (p *Program) take(words []string) {
 	}
 }
 
+// Flag is the value of a flag, or values with commas if it is there more than once; "true" if it has none, and empty if it is not there.
+func (p Program) Flag(name string) string {
+	var values []string
+	for i, arg := range p.Args {
+		flag, value, valued := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		switch {
+		case !strings.HasPrefix(arg, "-") || strings.ReplaceAll(flag, "_", "-") != name:
+		case valued:
+			values = append(values, value)
+		case i+1 < len(p.Args) && !strings.HasPrefix(p.Args[i+1], "-"):
+			values = append(values, p.Args[i+1])
+		default:
+			values = append(values, "true")
+		}
+	}
+	return strings.Join(values, ",")
+}
+
 // reader collects the programs of a container.
 type reader struct {
 	image   string

@@ -179,7 +179,7 @@ func testTerms(t *testing.T) {
 		s := run(t, func(c *Config) {
 			c.Yield = func(labels map[*Kind]map[string]string) string { return labels[IPAddressClaims]["yields"] }
 		})
-		s.after(10*time.Second, "waiting for these kinds, which the API server does not have: IPAddressClaim (ipam.cluster.x-k8s.io/v1beta2 or v1beta1). To install them, apply")
+		s.after(10*time.Second, "waiting for these kinds, which the API server does not have: IPAddressClaim (ipam.cluster.x-k8s.io/v1beta2 or v1beta1). To install them, "+install)
 		claims := IPAddressClaims.Resource
 		s.server.put(claims, "n", "a", claim("p", map[string]any{"managedFields": []any{map[string]any{"manager": "m"}}}))
 		s.server.put(claims, "n", "b", map[string]any{"spec": "this cannot be read"})
@@ -310,7 +310,7 @@ func TestWrites(t *testing.T) {
 		if told := s.server.wrote("/events"); len(told) != 1 || !strings.Contains(told[0], `"reason":"Often","message":"only once"`) {
 			t.Errorf("events: %v", told)
 		}
-		s.after(3*time.Second, "IPAddressClaim n/b: the API server forbids it: apply manifests/clusteripam/rbac")
+		s.after(3*time.Second, "IPAddressClaim n/b: the API server forbids it: "+install)
 		told, retried := s.server.wrote("/events"), s.server.wrote("PATCH")
 		s.server.refuses(http.StatusOK)
 		if s.after(10*time.Second, ""); len(told) != 1 || !strings.Contains(told[0], `"reason":"WriteFailed"`) || len(retried) < 5 || len(s.server.wrote("PATCH")) != 1 {
@@ -440,11 +440,11 @@ func TestHealth(t *testing.T) {
 		"not its turn":            {lease.ErrClosed, ""},
 		"invalid":                 {invalid("must have at most 1024 items"), ""},
 		"invalid, says a webhook": {invalid(`admission webhook "w" denied the request`), "the answer names"},
-		"forbidden":               {apierrors.NewForbidden(pools, "p", errors.New("no")), "forbids it: " + applyRBAC},
+		"forbidden":               {apierrors.NewForbidden(pools, "p", errors.New("no")), "forbids it: " + install},
 		"terminating": {apierrors.NewForbidden(pools, "p", errors.New("create not allowed while custom resource definition is terminating")),
-			"wait until it is gone, then " + applyCRDs},
+			"wait until it is gone, then " + install},
 		"a conflict":   {fmt.Errorf("patch: %w", apierrors.NewConflict(pools, "p", errors.New("changed"))), "look at its answer"},
-		"no such kind": {apierrors.NewGenericServerResponse(404, "get", pools, "p", "404 page not found", 0, true), applyCRDs},
+		"no such kind": {apierrors.NewGenericServerResponse(404, "get", pools, "p", "404 page not found", 0, true), install},
 		"a failure":    {apierrors.NewInternalError(errors.New("etcd")), "look at its answer, its log"},
 		"no answer":    {context.DeadlineExceeded, "does not answer"},
 		"others":       {errors.New("something else"), "something else"},

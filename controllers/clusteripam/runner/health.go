@@ -18,11 +18,8 @@ import (
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
-// What to do if something is not installed.
-const (
-	applyCRDs = "apply manifests/clusteripam/crds, or run helm upgrade if the Helm chart is used"
-	applyRBAC = "apply manifests/clusteripam/rbac, or run helm upgrade if the Helm chart is used"
-)
+// install is what to do if a CRD or a permission is missing.
+const install = "run helm upgrade if you use the Helm chart, else apply the CustomResourceDefinitions and ClusterRoles in install-cluster-ipam-controller.yaml of the release"
 
 const (
 	// failsFor is how long something must fail before that counts as a problem. Transient failures usually end earlier.
@@ -178,13 +175,13 @@ func problem(err error) string {
 	var advice string
 	switch {
 	case apierrors.IsNotFound(err) && !writes.NotThere(err):
-		advice = "the API server does not know the kind: " + applyCRDs
+		advice = "the API server does not know the kind: " + install
 	case says(err, "custom resource definition is terminating"): // It gives no machine-readable cause.
-		advice = "the CustomResourceDefinition is being deleted: wait until it is gone, then " + applyCRDs
+		advice = "the CustomResourceDefinition is being deleted: wait until it is gone, then " + install
 	case byAdmission(err):
 		advice = "an admission webhook or policy refuses it: repair, change or delete the one that the answer names"
 	case apierrors.IsForbidden(err):
-		advice = "the API server forbids it: " + applyRBAC
+		advice = "the API server forbids it: " + install
 	case said(err):
 		advice = "the API server refuses it or fails: look at its answer, its log, and at admission webhooks"
 	case errors.As(err, new(net.Error)), errors.Is(err, context.DeadlineExceeded):

@@ -57,7 +57,7 @@ func (c *Controller) look() (served map[*Kind]string, waitsFor string) {
 	}
 	if len(missing) > 0 {
 		slices.Sort(missing)
-		waitsFor = "these kinds, which the API server does not have: " + strings.Join(missing, ", ") + ". To install them, " + applyCRDs
+		waitsFor = "these kinds, which the API server does not have: " + strings.Join(missing, ", ") + ". To install them, " + install
 	}
 	return served, waitsFor
 }

@@ -88,7 +88,7 @@ func (s *State) ready(p *pool.Pool) (reason, message string) {
 	if full := s.ledger.Full(&p.Pool); len(full) > 0 {
 		return networkingv1.ReasonExhausted, s.exhausted(p, full)
 	}
-	return networkingv1.ReasonAvailable, "It can serve Nodes."
+	return networkingv1.ReasonAvailable, "Blocks can be allocated."
 }
 
 // superseded says what becomes of a ClusterCIDR that was made from other flags.
@@ -107,7 +107,7 @@ func (s *State) waitsForNodes(p *pool.Pool) string {
 	if len(names) == 0 {
 		return "No Node belongs to it any more."
 	}
-	return fmt.Sprintf("%s to it: %s. It goes when they are deleted.", text.Counted(len(names), "Node belongs", "Nodes belong"), text.Listed(names))
+	return fmt.Sprintf("%s to it: %s. It is removed when they are deleted.", text.Counted(len(names), "Node belongs", "Nodes belong"), text.Listed(names))
 }
 
 // Overlapping reports what else uses addresses that p can allocate. Excluded addresses do not count.
@@ -141,7 +141,7 @@ func (s *State) Overlapping(p *pool.Pool) metav1.Condition {
 		}
 	}
 	if reason == "" {
-		return metav1.Condition{Type: networkingv1.ConditionOverlapping, Status: metav1.ConditionFalse, Reason: networkingv1.ReasonNoOverlap, Message: "Nobody else uses these addresses."}
+		return metav1.Condition{Type: networkingv1.ConditionOverlapping, Status: metav1.ConditionFalse, Reason: networkingv1.ReasonNoOverlap, Message: "No service range, Node address or other ClusterCIDR has these addresses."}
 	}
 	return metav1.Condition{Type: networkingv1.ConditionOverlapping, Status: metav1.ConditionTrue, Reason: reason, Message: strings.Join(messages, " ")}
 }
@@ -205,7 +205,7 @@ func (s *State) Conflicted(p *pool.Pool) metav1.Condition {
 		return metav1.Condition{Type: networkingv1.ConditionConflicted, Status: metav1.ConditionFalse, Reason: networkingv1.ReasonNoOverlap, Message: "No address is held twice."}
 	}
 	return metav1.Condition{Type: networkingv1.ConditionConflicted, Status: metav1.ConditionTrue, Reason: networkingv1.ReasonOverlap,
-		Message: fmt.Sprintf("The same addresses are held by %s. Delete the Nodes that should not have them and reboot their machines, which registers them again.", text.ListedFew(pairs))}
+		Message: fmt.Sprintf("The same addresses are held by %s. Replace each Node that should not have them: %s.", text.ListedFew(pairs), text.Replace)}
 }
 
 // nameOf formats a holding for messages: who holds what.

@@ -144,10 +144,10 @@ func (s *State) exhausted(p *pool.Pool, full []ipam.Family) string {
 	message := fmt.Sprintf("No free block for %s.", text.Families(full))
 	excluding := s.excluding(p, full)
 	if len(excluding) > 0 {
-		message += fmt.Sprintf(" Never allocated are the blocks with addresses in spec.excludedCIDRs: %s. Remove from it what this ClusterCIDR may allocate.", text.ListedFew(excluding))
+		message += fmt.Sprintf(" No block is allocated that has addresses in spec.excludedCIDRs: %s. If Nodes may use some of them, remove these from spec.excludedCIDRs. Do not remove addresses that something else uses.", text.ListedFew(excluding))
 	}
 	if larger := s.largerThanBlocks(p, full); len(larger) > 0 {
-		message += fmt.Sprintf(" These podCIDRs are larger than a block, so that one Node takes many: %s. Delete the Nodes that should not have them and reboot their machines, which registers them again.", text.ListedFew(larger))
+		message += fmt.Sprintf(" These podCIDRs are larger than a block, so that one Node takes many: %s. Replace each Node that should not have them: %s.", text.ListedFew(larger), text.Replace)
 	}
 	switch {
 	case s.used(p, full):

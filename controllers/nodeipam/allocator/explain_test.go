@@ -172,15 +172,15 @@ func TestReady(t *testing.T) {
 		reason string
 		want   string
 	}{
-		"available":           {one, nil, networkingv1.ReasonAvailable, "It can serve Nodes."},
+		"available":           {one, nil, networkingv1.ReasonAvailable, "Blocks can be allocated."},
 		"disabled":            {allocation(networkingv1.AllocationDisabled, one), nil, networkingv1.ReasonDisabled, "Nodes keep what they have. Set it to Enabled"},
 		"None":                {allocation(networkingv1.AllocationNone, one), nil, networkingv1.ReasonNone, "need no podCIDRs"},
 		"terminating, unused": {terminating, nil, networkingv1.ReasonTerminating, "No Node belongs to it any more."},
-		"terminating, in use": {terminating, func(s *state) { s.has(Node("n"), "10.0.0.0/28") }, networkingv1.ReasonTerminating, "1 Node belongs to it: n. It goes when they are deleted."},
+		"terminating, in use": {terminating, func(s *state) { s.has(Node("n"), "10.0.0.0/28") }, networkingv1.ReasonTerminating, "1 Node belongs to it: n. It is removed when they are deleted."},
 		"invalid":             {cc("one", nil, 20, sixteen), nil, networkingv1.ReasonInvalid, "does not fit into 10.0.0.0/24, which has 8. Nothing is allocated, and Nodes keep what they have. Correct it"},
 		"full of a large podCIDR": {one, func(s *state) { s.has(Node("greedy"), "10.0.0.0/23") }, networkingv1.ReasonExhausted,
 			"No free block for IPv4. These podCIDRs are larger than a block, so that one Node takes many: Node greedy (10.0.0.0/23)."},
-		"all of it excluded": {excluding(one.DeepCopy(), sixteen), nil, networkingv1.ReasonExhausted, "Never allocated are the blocks with addresses in spec.excludedCIDRs: 10.0.0.0/24."},
+		"all of it excluded": {excluding(one.DeepCopy(), sixteen), nil, networkingv1.ReasonExhausted, "No block is allocated that has addresses in spec.excludedCIDRs: 10.0.0.0/24."},
 		"all of it services": {one, func(s *state) { s.SetService("flag", Pfxs(sixteen)) }, networkingv1.ReasonExhausted, "All of it is in service ranges."},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -264,7 +264,7 @@ func TestStatus(t *testing.T) {
 		t.Errorf("IPv6: %+v", got)
 	}
 	want := map[string]string{
-		networkingv1.ConditionReady:       "True Available It can serve Nodes.",
+		networkingv1.ConditionReady:       "True Available Blocks can be allocated.",
 		networkingv1.ConditionOverlapping: "True ServiceRange Service ranges, which are never allocated: 10.0.0.32/27 of flag. Addresses of Nodes, which Pods would get too; exclude them or use another range: 10.0.0.200/32 of a. Other ClusterCIDRs, which share what is free: other.",
 		networkingv1.ConditionConflicted:  "True Overlap The same addresses are held by Node a (10.0.0.0/28) and Node b (10.0.0.0/29).",
 	}

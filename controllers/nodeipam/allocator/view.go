@@ -223,28 +223,28 @@ func (s *State) Findings(name string) map[string]string {
 	}
 	found, blocks := map[string]string{}, s.held(n)
 	if len(n.unreadable) > 0 {
-		found[ReasonUnreadable] = fmt.Sprintf("podCIDRs %s cannot be read, so nothing keeps their addresses from being given to another Node. Delete the Node and reboot its machine, which registers it again.", text.ValuesText(n.unreadable))
+		found[ReasonUnreadable] = fmt.Sprintf("podCIDRs %s cannot be read, so nothing keeps their addresses from being allocated to another Node. Replace the Node: %s.", text.ValuesText(n.unreadable), text.Replace)
 	}
 	if s.outOfRange(blocks) {
-		wayOut := "Create a ClusterCIDR that contains them, or delete the Node and reboot its machine, which registers it again."
+		wayOut := "Create a ClusterCIDR that contains them, or replace"
 		if slices.ContainsFunc(blocks, s.isService) || slices.ContainsFunc(blocks, pool.Mapped.Overlaps) {
 			// A ClusterCIDR would overlap the service range, or be refused.
-			wayOut = "Drain and delete the Node and reboot its machine, which registers it again."
+			wayOut = "Replace"
 		}
-		found[ReasonOutsideRanges] = fmt.Sprintf("podCIDRs %s lie in no ClusterCIDR. They stay as they are and are given to nobody else. %s", text.BlocksText(blocks), wayOut)
+		found[ReasonOutsideRanges] = fmt.Sprintf("podCIDRs %s lie in no ClusterCIDR. They stay as they are and are allocated to no other Node. %s the Node: %s. Do that before you go back to the stock kube-controller-manager, which ends while a podCIDR is outside of its --cluster-cidr.", text.BlocksText(blocks), wayOut, text.Replace)
 	}
 	var others []string
-	which := "this Node and reboot its machine, which registers it again"
+	which := "this Node"
 	for h := range s.ledger.Conflicts(n.owner()) {
 		if h.Owner.Kind == ipam.Node {
-			which = "this Node or the others and reboot their machines, which registers them again"
+			which = "this Node or the others"
 		}
 		if others = append(others, nameOf(h)); len(others) > text.MaxNamed {
 			break
 		}
 	}
 	if len(others) > 0 {
-		found[ReasonConflict] = fmt.Sprintf("podCIDRs %s share addresses with %s. Two Pods, or a Pod and a Service, may get the same address: drain and delete %s.", text.BlocksText(blocks), text.ListedFew(others), which)
+		found[ReasonConflict] = fmt.Sprintf("podCIDRs %s share addresses with %s. Two Pods, or a Pod and a Service, may get the same address. Replace %s: %s.", text.BlocksText(blocks), text.ListedFew(others), which, text.Replace)
 	}
 	return found
 }

@@ -93,7 +93,7 @@ func TestJSON(t *testing.T) {
 		{
 			"name": "a", "state": "Disabled", "message": "spec.allocation is Disabled. Nodes keep what they have. Set it to Enabled to allocate from this ClusterCIDR.", "priority": 7, "members": 3,
 			"overlapping": "Service ranges, which are never allocated: 10.0.15.0/24 of ServiceCIDR kubernetes.",
-			"conflicted": "The same addresses are held by Node n1 (10.0.1.0/24) and Node wide (10.0.0.0/23). Delete the Nodes that should not have them and reboot their machines, which registers them again.",
+			"conflicted": "The same addresses are held by Node n1 (10.0.1.0/24) and Node wide (10.0.0.0/23). Replace each Node that should not have them: drain and delete it, then reboot its machine or, in a node group, delete the machine.",
 			"ranges": [
 				{"family": "IPv4", "cidr": "10.0.0.0/20", "blockPrefixLength": 24, "total": 16, "allocated": 1, "reserved": 1, "unavailable": 2, "free": 12},
 				{"family": "IPv6", "cidr": "fd00::/116", "blockPrefixLength": 120, "total": 16, "allocated": 1, "reserved": 1, "unavailable": 0, "free": 14}
@@ -112,16 +112,16 @@ func TestJSON(t *testing.T) {
 		{"node": "first", "uid": "uid-first", "state": "Reserved", "podCIDRs": ["192.168.0.0/24"], "clusterCIDRs": ["b"]},
 		{"node": "going", "uid": "uid-going", "state": "Deleting", "message": "The Node is being deleted, so it gets no podCIDRs."},
 		{"node": "n1", "uid": "uid-n1", "state": "Allocated", "podCIDRs": ["10.0.1.0/24", "fd00::/120"], "clusterCIDRs": ["a"],
-			"findings": [{"reason": "CIDRConflict", "message": "podCIDRs [10.0.1.0/24 fd00::/120] share addresses with Node wide (10.0.0.0/23). Two Pods, or a Pod and a Service, may get the same address: drain and delete this Node or the others and reboot their machines, which registers them again."}]},
+			"findings": [{"reason": "CIDRConflict", "message": "podCIDRs [10.0.1.0/24 fd00::/120] share addresses with Node wide (10.0.0.0/23). Two Pods, or a Pod and a Service, may get the same address. Replace this Node or the others: drain and delete it, then reboot its machine or, in a node group, delete the machine."}]},
 		{"node": "n2", "uid": "uid-n2", "state": "Reserved", "podCIDRs": ["10.0.2.0/24", "fd00::100/120"], "clusterCIDRs": ["a"]},
 		{"node": "new", "uid": "uid-new", "state": "Pending", "reason": "NotSeen", "message": "The controller is about to look at this Node."},
 		{"node": "old", "uid": "uid-old", "state": "Allocated", "podCIDRs": ["172.16.0.0/24"],
-			"findings": [{"reason": "CIDROutsideRanges", "message": "podCIDRs [172.16.0.0/24] lie in no ClusterCIDR. They stay as they are and are given to nobody else. Create a ClusterCIDR that contains them, or delete the Node and reboot its machine, which registers it again."}]},
+			"findings": [{"reason": "CIDROutsideRanges", "message": "podCIDRs [172.16.0.0/24] lie in no ClusterCIDR. They stay as they are and are allocated to no other Node. Create a ClusterCIDR that contains them, or replace the Node: drain and delete it, then reboot its machine or, in a node group, delete the machine. Do that before you go back to the stock kube-controller-manager, which ends while a podCIDR is outside of its --cluster-cidr."}]},
 		{"node": "unreadable", "uid": "uid-unreadable", "state": "Allocated",
-			"findings": [{"reason": "CIDRUnreadable", "message": "podCIDRs \"10.0.0.0/99\" cannot be read, so nothing keeps their addresses from being given to another Node. Delete the Node and reboot its machine, which registers it again."}]},
+			"findings": [{"reason": "CIDRUnreadable", "message": "podCIDRs \"10.0.0.0/99\" cannot be read, so nothing keeps their addresses from being allocated to another Node. Replace the Node: drain and delete it, then reboot its machine or, in a node group, delete the machine."}]},
 		{"node": "waiting", "uid": "uid-waiting", "state": "Pending", "reason": "Full", "message": "No ClusterCIDR that selects this Node can serve it: a is disabled; b is full (IPv4). Create another one, or set spec.allocation: Enabled, or delete Nodes that are not needed."},
 		{"node": "wide", "uid": "uid-wide", "state": "Allocated", "podCIDRs": ["10.0.0.0/23"], "clusterCIDRs": ["a"],
-			"findings": [{"reason": "CIDRConflict", "message": "podCIDRs [10.0.0.0/23] share addresses with Node n1 (10.0.1.0/24). Two Pods, or a Pod and a Service, may get the same address: drain and delete this Node or the others and reboot their machines, which registers them again."}]}
+			"findings": [{"reason": "CIDRConflict", "message": "podCIDRs [10.0.0.0/23] share addresses with Node n1 (10.0.1.0/24). Two Pods, or a Pod and a Service, may get the same address. Replace this Node or the others: drain and delete it, then reboot its machine or, in a node group, delete the machine."}]}
 	]
 }`
 	w := ask(oneOfEach(), "GET", "?format=json", "")

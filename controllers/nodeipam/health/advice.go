@@ -15,24 +15,21 @@ import (
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
-// What to do if something is not installed. The chart has its own CRD, role and bindings. In a cluster that uses the chart, manifests/rbac
-// would bind a ServiceAccount that does not exist.
-const (
-	applyCRD  = "apply manifests/crds, or run helm upgrade if the Helm chart is used"
-	applyRBAC = "apply manifests/rbac, or run helm upgrade if the Helm chart is used"
-)
+// install is what to do if the CRD or a permission is missing. The chart has its own CRD, role and bindings. In a cluster that uses the chart,
+// that file would bind a ServiceAccount that does not exist.
+const install = "run helm upgrade if you use the Helm chart, else apply install-kube-controller-manager.yaml of the release"
 
 // crdMissing is reported by the start, the watch and writes.
-const crdMissing = "the CustomResourceDefinition of ClusterCIDR is not installed: " + applyCRD
+const crdMissing = "the CustomResourceDefinition of ClusterCIDR is not installed: " + install
 
 // crdOfAnotherVersion is reported if the API server does not know fields of a ClusterCIDR that the controller writes. Then it hides such
 // fields of the spec, too: for example, blocks that a ClusterCIDR excludes may be allocated.
-const crdOfAnotherVersion = "the CustomResourceDefinition of ClusterCIDR is of another version, and fields of ClusterCIDRs may be hidden: " + applyCRD
+const crdOfAnotherVersion = "the CustomResourceDefinition of ClusterCIDR is of another version, and fields of ClusterCIDRs may be hidden: " + install
 
 // notTheLeader is what to do if the fencing policy refuses a write. Its answer names the Lease that it looks at.
 const notTheLeader = "the API server takes another process for the leader: this passes if the Lease has just changed hands. " +
-	"Otherwise compare the Lease that the answer names with that of this process. If they differ, correct paramRef in the policy's binding (manifests/fencing), or turn leader election on. " +
-	"If they are the same, kube-apiserver does not read the Lease any more: apply manifests/fencing/keep-leases.yaml, and restart each kube-apiserver"
+	"Otherwise compare the Lease that the answer names with that of this process. If they differ, correct paramRef in the ValidatingAdmissionPolicyBinding of that policy, or turn leader election on. " +
+	"If they are the same, kube-apiserver does not read the Lease any more: apply fencing-kube-controller-manager.yaml of the release or, with the Helm chart, run helm upgrade, and restart each kube-apiserver"
 
 // ReadProblem says why objects of a kind cannot be read, and what to do about it. kind is plural, such as Nodes. Only the resource of
 // ClusterCIDRs is not the API server's own.
@@ -44,9 +41,9 @@ func ReadProblem(kind string, err error) Problem {
 	case missing:
 		return Problem{"the API server does not have them: see whether its --runtime-config turns them off, or whether an older API server answers, too", err}
 	case apierrors.IsForbidden(err) && kind == "ClusterCIDRs":
-		return Problem{"the controller may not read ClusterCIDRs: " + applyRBAC, err}
+		return Problem{"the controller may not read ClusterCIDRs: " + install, err}
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		return Problem{"the API server does not let this process watch them: " + applyRBAC, err}
+		return Problem{"the API server does not let this process watch them: " + install, err}
 	case apierrors.IsTooManyRequests(err):
 		return Problem{turnedAway, err}
 	case errors.As(err, &short), errors.Is(err, io.ErrUnexpectedEOF):
@@ -78,16 +75,16 @@ var causes = []struct {
 	is   func(error) bool
 	what string
 }{
-	{causedBy(api.ErrStoredOtherwise), "the ClusterCIDR of the flags is stored with other ranges than it was sent with: if the CRD is not ours, " + applyCRD + "; else look for a mutating webhook or policy that changes it. " +
+	{causedBy(api.ErrStoredOtherwise), "the ClusterCIDR of the flags is stored with other ranges than it was sent with: if the CRD is not ours, " + install + "; else look for a mutating webhook or policy that changes it. " +
 		"Then delete that ClusterCIDR, and it is made again"},
 	{causedBy(api.ErrNotKept), "the API server stores what is written, and it is not there: look for a mutating webhook or policy, or another process with other flags, that takes it away; or the watch is late"},
 	{resourceMissing, crdMissing},
-	{crdTerminating, "the CustomResourceDefinition of ClusterCIDR is being deleted, which goes on until the last ClusterCIDR is gone: then " + applyCRD + ", and apply the ClusterCIDRs again"},
+	{crdTerminating, "the CustomResourceDefinition of ClusterCIDR is being deleted, which goes on until the last ClusterCIDR is gone: then " + install + ", and apply the ClusterCIDRs again"},
 	{api.RefusedByPolicy, notTheLeader},
 	{says("admission webhook", "calling webhook", "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy", "exceeded quota"), "an admission webhook or policy does not let it pass: repair, change or delete the one that the answer names"},
 	{causedBy(api.ErrNoStatus), crdOfAnotherVersion}, // The ClusterCIDR may be gone.
 	{says("field not declared in schema"), crdOfAnotherVersion},
-	{apierrors.IsForbidden, "the API server forbids it: " + applyRBAC},
+	{apierrors.IsForbidden, "the API server forbids it: " + install},
 	{apierrors.IsUnauthorized, "the API server does not know this process: renew its credentials"},
 	{apierrors.IsTooManyRequests, turnedAway},
 	{either(apierrors.IsNotFound, apierrors.IsConflict), "the API server answers as if the object were gone or another one: if the object is there, see which admission webhook or policy answers so"},

@@ -27,10 +27,10 @@ func TestHealth(t *testing.T) {
 	terminating := apierrors.NewForbidden(schema.GroupResource{Group: networkingv1.GroupName, Resource: "clustercidrs"}, "a", errors.New("create not allowed while custom resource definition is terminating"))
 	notServed := fmt.Errorf("create ClusterCIDR: %w", apierrors.NewGenericServerResponse(http.StatusNotFound, "post", schema.GroupResource{Group: networkingv1.GroupName, Resource: "clustercidrs"}, "", "404 page not found", 0, true))
 	const (
-		noPermission = `the API server forbids it: apply manifests/rbac, or run helm upgrade if the Helm chart is used (nodes "n" is forbidden: no)`
-		goes         = `the CustomResourceDefinition of ClusterCIDR is being deleted, which goes on until the last ClusterCIDR is gone: then apply manifests/crds, or run helm upgrade if the Helm chart is used, and apply the ClusterCIDRs again ` +
+		noPermission = `the API server forbids it: run helm upgrade if you use the Helm chart, else apply install-kube-controller-manager.yaml of the release (nodes "n" is forbidden: no)`
+		goes         = `the CustomResourceDefinition of ClusterCIDR is being deleted, which goes on until the last ClusterCIDR is gone: then run helm upgrade if you use the Helm chart, else apply install-kube-controller-manager.yaml of the release, and apply the ClusterCIDRs again ` +
 			`(clustercidrs.networking.x-k8s.io "a" is forbidden: create not allowed while custom resource definition is terminating)`
-		gone = `the CustomResourceDefinition of ClusterCIDR is not installed: apply manifests/crds, or run helm upgrade if the Helm chart is used (create ClusterCIDR: the server could not find the requested resource (post clustercidrs.networking.x-k8s.io))`
+		gone = `the CustomResourceDefinition of ClusterCIDR is not installed: run helm upgrade if you use the Helm chart, else apply install-kube-controller-manager.yaml of the release (create ClusterCIDR: the server could not find the requested resource (post clustercidrs.networking.x-k8s.io))`
 	)
 	const since = ", since 2026-01-01T00:00:00Z"
 	type say struct {
@@ -159,14 +159,14 @@ func TestWriteProblem(t *testing.T) {
 		"a webhook denies with 422":               {denied(422, metav1.StatusReasonInvalid, `admission webhook "w.example.com" denied the request: no`), "admission webhook or policy"},
 		"a policy denies":                         {denied(422, metav1.StatusReasonInvalid, `nodes "n" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request`), "admission webhook or policy"},
 		"a quota":                                 {apierrors.NewForbidden(nodes, "n", errors.New("exceeded quota: q")), "admission webhook or policy"},
-		"no permission":                           {apierrors.NewForbidden(nodes, "n", errors.New(`User "u" cannot patch resource "nodes"`)), "apply manifests/rbac"},
+		"no permission":                           {apierrors.NewForbidden(nodes, "n", errors.New(`User "u" cannot patch resource "nodes"`)), "the API server forbids it: " + install},
 		"credentials":                             {apierrors.NewUnauthorized("no"), "credentials"},
 		"too many requests":                       {apierrors.NewTooManyRequests("busy", 1), "priority and fairness"},
 		"the fencing policy":                      {denied(403, metav1.StatusReasonForbidden, "ValidatingAdmissionPolicy '"+api.FencingPolicy+"' with binding 'b' denied request"), "takes another process for the leader: this passes if the Lease has just changed hands"},
 		"no room for annotations":                 {apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", field.ErrorList{field.TooLong(field.NewPath("metadata", "annotations"), "", 256<<10)}), "shorten or remove some"},
 		"another process was faster":              {apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", nil), "another process"},
 		"it seems to be gone, for a while":        {writes.RefusedLater{Err: apierrors.NewNotFound(nodes, "n")}, "as if the object were gone"},
-		"a ClusterCIDR without a status":          {writes.RefusedLater{Err: fmt.Errorf("%w: %w", api.ErrNoStatus, apierrors.NewNotFound(clusterCIDRs, "a"))}, "of another version, and fields of ClusterCIDRs may be hidden: apply manifests/crds"},
+		"a ClusterCIDR without a status":          {writes.RefusedLater{Err: fmt.Errorf("%w: %w", api.ErrNoStatus, apierrors.NewNotFound(clusterCIDRs, "a"))}, "of another version, and fields of ClusterCIDRs may be hidden: " + install},
 		"a webhook that says the same":            {fmt.Errorf("%w: %w", api.ErrNoStatus, denied(404, metav1.StatusReasonNotFound, `admission webhook "w.example.com" denied the request`)), "admission webhook or policy"},
 		"a status with fields of another version": {apierrors.NewInternalError(errors.New(".status.ipv4.cursor: field not declared in schema")), "of another version"},
 		"a conflict, for a while":                 {writes.RefusedLater{Err: apierrors.NewConflict(nodes, "n", nil)}, "as if the object were gone"},

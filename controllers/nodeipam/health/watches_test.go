@@ -99,7 +99,7 @@ func TestWatches(t *testing.T) {
 			time.Sleep(25 * time.Second)
 			for range 20 { // It is a problem all the time, whenever the informer tries again.
 				time.Sleep(7 * time.Second)
-				if got := said(h); !strings.Contains(got, "changes of Nodes are not seen: the API server does not let this process watch them: apply manifests/rbac") {
+				if got := said(h); !strings.Contains(got, "changes of Nodes are not seen: the API server does not let this process watch them: run helm upgrade") {
 					t.Fatalf("it says %q", got)
 				}
 			}
@@ -155,7 +155,7 @@ func TestReadProblem(t *testing.T) {
 		want string
 	}{
 		"no CRD":                   {"ClusterCIDRs", apierrors.NewNotFound(nodes, ""), crdMissing},
-		"no permission for it":     {"ClusterCIDRs", apierrors.NewForbidden(nodes, "", nil), "the controller may not read ClusterCIDRs: apply manifests/rbac"},
+		"no permission for it":     {"ClusterCIDRs", apierrors.NewForbidden(nodes, "", nil), "the controller may not read ClusterCIDRs: run helm upgrade"},
 		"no ServiceCIDRs":          {"ServiceCIDRs", apierrors.NewNotFound(nodes, ""), "--runtime-config"},
 		"overload":                 {"Nodes", apierrors.NewTooManyRequests("busy", 1), "overloaded"},
 		"a proxy":                  {"Nodes", apierrors.NewGenericServerResponse(http.StatusBadGateway, "GET", nodes, "", "<html>", 0, true), "or a proxy before it"},

@@ -132,7 +132,7 @@ func (c *Cluster) candidate(p *pool.Pool, is, last ipam.Candidate, e *Explanatio
 	before := slices.ContainsFunc(e.Candidates, func(o Candidate) bool { return o.Outcome == Chosen })
 	switch {
 	case chosen && e.State == Allocated:
-		found.Outcome, found.Reason = Chosen, "the Node's podCIDRs are from it"
+		found.Outcome, found.Reason = Chosen, "the Node's podCIDRs are in it"
 	case chosen:
 		found.Outcome, found.Reason = Chosen, "it is the first that can serve the Node"
 	case refusal != "":
@@ -149,18 +149,18 @@ func (c *Cluster) candidate(p *pool.Pool, is, last ipam.Candidate, e *Explanatio
 func difference(a, b ipam.Candidate) string {
 	switch _, by := ipam.Order(a, b); by {
 	case ipam.ByPriority:
-		return fmt.Sprintf("lower priority: %d after %d", b.Priority, a.Priority)
+		return fmt.Sprintf("lower priority: %d, the one above has %d", b.Priority, a.Priority)
 	case ipam.BySelective:
 		return "it has no nodeSelector"
 	case ipam.BySpecificity:
-		return fmt.Sprintf("fewer requirements: %d after %d", b.Specificity, a.Specificity)
+		return fmt.Sprintf("fewer requirements: %d, the one above has %d", b.Specificity, a.Specificity)
 	case ipam.ByCapacity:
 		if len(b.Ranges) == 0 {
 			return "it has no usable range"
 		}
-		return fmt.Sprintf("more blocks: %s after %s", blocks(b.Pool), blocks(a.Pool))
+		return fmt.Sprintf("more blocks: %s, the one above has %s", blocks(b.Pool), blocks(a.Pool))
 	case ipam.ByHostBits:
-		return fmt.Sprintf("larger blocks: /%d after /%d", b.Ranges[0].BlockBits, a.Ranges[0].BlockBits)
+		return fmt.Sprintf("larger blocks: /%d, the one above has /%d", b.Ranges[0].BlockBits, a.Ranges[0].BlockBits)
 	case ipam.BySelector:
 		return "the text of its nodeSelector comes later"
 	case ipam.ByAddress:

@@ -85,7 +85,7 @@ func origin(clusterCIDRs []string) string {
 	if len(clusterCIDRs) == 0 {
 		return "in no ClusterCIDR"
 	}
-	return "from " + strings.Join(clusterCIDRs, ", ")
+	return "in " + strings.Join(clusterCIDRs, ", ")
 }
 
 // poolUses says what a ClusterCIDR does with addresses.
@@ -134,7 +134,7 @@ func (o *Owners) conclude() {
 		o.Node = around[0].Name
 		o.Answer = fmt.Sprintf("%s belongs to Node %s: it lies in the Node's podCIDR %v.", what, o.Node, around[0].CIDR)
 	case len(around) > 1:
-		o.Answer = fmt.Sprintf("%s lies in podCIDRs of %d Nodes. Delete the Nodes that should not have them and reboot their machines, which registers them again.", what, len(around))
+		o.Answer = fmt.Sprintf("%s is in podCIDRs of %d Nodes. Replace each Node that should not have them: %s.", what, len(around), text.Replace)
 	case len(nodes) > 0:
 		o.Answer = fmt.Sprintf("%s contains podCIDRs of %s.", what, text.Counted(distinct(nodes), "Node", "Nodes"))
 	default:

@@ -27,6 +27,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/cmd/internal/program"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/inspect"
 )
@@ -103,7 +104,7 @@ func (r *Reader) Objects(ctx context.Context) (o Objects, err error) {
 		page                 pager.ListPageFunc
 		add                  func(runtime.Object)
 	}{
-		{ClusterCIDRs, "nothing can be said about ranges", "apply manifests/crds, or see what would be with plan -f",
+		{ClusterCIDRs, "nothing can be said about ranges", "install the controller, or see with plan -f what would be",
 			func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 				return clusterCIDRs(r.Dynamic).List(ctx, opts)
 			},
@@ -185,12 +186,6 @@ type Leader struct {
 	Allocated int `json:"allocated"`
 }
 
-// The forms of the controller, by their programs.
-const (
-	inManager = "kube-controller-manager"
-	alone     = "node-ipam-controller"
-)
-
 // leaderLeases select the Leases of leaders: those that have the controller's label, and those of the usual names, whose holders may not have
 // written it yet.
 var leaderLeases = []struct {
@@ -198,8 +193,8 @@ var leaderLeases = []struct {
 	opts      metav1.ListOptions
 }{
 	{metav1.NamespaceAll, metav1.ListOptions{LabelSelector: lease.LabelTerm}},
-	{metav1.NamespaceSystem, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, inManager).String()}},
-	{metav1.NamespaceAll, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, alone).String()}},
+	{metav1.NamespaceSystem, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, program.Manager).String()}},
+	{metav1.NamespaceAll, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, program.Peer).String()}},
 }
 
 // Leaders reads the Leases of leaders. Those that certainly lead come first.
@@ -230,10 +225,10 @@ func (r *Reader) Leaders(ctx context.Context, nodes []*corev1.Node, now time.Tim
 }
 
 func leaderOf(l *coordinationv1.Lease, wrote map[string]int, now time.Time) Leader {
-	leader := Leader{Lease: l.Namespace + "/" + l.Name, Form: alone, Holder: *l.Spec.HolderIdentity, Allocated: wrote[*l.Spec.HolderIdentity]}
+	leader := Leader{Lease: l.Namespace + "/" + l.Name, Form: program.Peer, Holder: *l.Spec.HolderIdentity, Allocated: wrote[*l.Spec.HolderIdentity]}
 	leader.Unsure = l.Labels[lease.LabelTerm] != strconv.Itoa(int(ptr.Deref(l.Spec.LeaseTransitions, 0)))
-	if l.Name == inManager {
-		leader.Form = inManager
+	if l.Name == program.Manager {
+		leader.Form = program.Manager
 	}
 	if l.Spec.RenewTime != nil {
 		leader.Age.Duration = now.Sub(l.Spec.RenewTime.Time).Truncate(time.Second)

@@ -3,12 +3,10 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"io"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
-
-	"github.com/spf13/pflag"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -110,11 +108,11 @@ func processIn(pod *corev1.Pod, form string) (process Process, ok bool) {
 		runs := runsController(c)
 		process = Process{Namespace: pod.Namespace, Pod: pod.Name, Flag: "secure-port"}
 		switch {
-		case isProgram(c, inManager) && (form == inManager || runs):
+		case isProgram(c, program.Manager) && (form == program.Manager || runs):
 			process.Port = port(c, process.Flag, 10257)
-		case form == inManager || isProgram(c, inManager):
+		case form == program.Manager || isProgram(c, program.Manager):
 			continue
-		case isProgram(c, alone):
+		case isProgram(c, program.Peer):
 			process.Port = port(c, process.Flag, 0)
 		case runs: // A cloud-controller-manager has any name.
 			process.Flag = "node-ipam-secure-port"
@@ -133,27 +131,23 @@ func isProgram(c *corev1.Container, name string) bool {
 
 // runsController reports whether --controllers names the controller.
 func runsController(c *corev1.Container) bool {
-	var controllers []string
-	parse(c, func(fs *pflag.FlagSet) { fs.StringSliceVar(&controllers, "controllers", nil, "") })
-	return slices.Contains(controllers, nodeipam.Name) || slices.Contains(controllers, alias)
+	names := strings.Split(flagOf(c, "controllers"), ",")
+	return slices.Contains(names, nodeipam.Name) || slices.Contains(names, nodeipam.Alias)
 }
-
-// alias is the other name of the controller in --controllers.
-const alias = "multicidrnodeipam"
 
 func port(c *corev1.Container, flag string, byDefault int) int {
-	value := byDefault
-	parse(c, func(fs *pflag.FlagSet) { fs.IntVar(&value, flag, byDefault, "") })
-	return value
+	if value, err := strconv.Atoi(flagOf(c, flag)); err == nil {
+		return value
+	}
+	return byDefault
 }
 
-// parse reads some flags of a container's programs. A program whose flags cannot be read does not run.
-func parse(c *corev1.Container, add func(*pflag.FlagSet)) {
-	fs := pflag.NewFlagSet(c.Name, pflag.ContinueOnError)
-	fs.ParseErrorsAllowlist.UnknownFlags = true
-	fs.SetOutput(io.Discard)
-	add(fs)
+// flagOf is the value of a flag of a container's programs.
+func flagOf(c *corev1.Container, name string) string {
 	for _, p := range program.Of(*c) {
-		_ = fs.Parse(p.Args)
+		if value := p.Flag(name); value != "" {
+			return value
+		}
 	}
+	return ""
 }
