@@ -14,6 +14,7 @@ import (
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
+	"github.com/multicidr/controller-manager/test/seeds"
 )
 
 var poolP = runner.Key{Kind: runner.InClusterIPPools, Namespace: "n", Name: "p"}
@@ -90,7 +91,8 @@ func TestAReservationThatNobodyKnows(t *testing.T) {
 
 // The allocator in random histories, beside a slow one: who holds a block, which is the next one, and which IPAddresses are in conflict.
 func TestAllocatorHistories(t *testing.T) {
-	for seed := range uint64(300) {
+	seeds.Each(t, 300, func(t *testing.T, seed uint64) {
+		defer seeds.Report(t, seed, nil)
 		d := rand.New(rand.NewPCG(seed, 0))
 		a := newAllocator(everybodyWants)
 		a.setPool(poolP, poolWith("10.0.0.1-10.0.0.9"))
@@ -123,10 +125,7 @@ func TestAllocatorHistories(t *testing.T) {
 			a.serve(a.pools[poolP])
 			judgeAllocator(t, a, addresses)
 		}
-		if t.Failed() {
-			t.Fatalf("seed %d", seed)
-		}
-	}
+	})
 }
 
 func judgeAllocator(t *testing.T, a *allocator, addresses map[string]string) {
