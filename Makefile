@@ -415,9 +415,11 @@ consumer: tools build #: Give machines of Cluster API's vSphere provider, in a s
 test-move: tools build #: Move management clusters with the code of clusterctl, and let it install our providers; minutes the first time
 	go -C test/move test -count=1 -timeout=20m -v ./...
 
-.PHONY: mutants
-mutants: #: Break Cluster IPAM in one place after another and fail if no test notices; RUN=regexp picks some
+.PHONY: mutants mutants-apply
+mutants: #: Put one defect of test/defects.md after another into the sources and fail if its test does not notice; RUN=regexp picks some
 	@go run ./test/mutants $(if $(RUN),-run='$(RUN)')
+mutants-apply: #: See that each of them fits the sources as they are, and that its test exists: seconds
+	go test -count=1 ./test/mutants
 
 ##@ Measure it
 
