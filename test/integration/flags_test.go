@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"strings"
 	"testing"
@@ -80,33 +79,4 @@ func TestWrongFlags(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestFlagTakenAway: without --cluster-cidr the controller need not be allowed to delete ClusterCIDRs. The one that it has made stays, disabled.
-func TestFlagTakenAway(t *testing.T) {
-	c := sharedCluster(t)
-	const role = "system:controller:multi-cidr-node-ipam-controller:cluster-cidr-flag"
-	steps := func(steps ...error) {
-		t.Helper()
-		if err := errors.Join(steps...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	steps(
-		manage(c, []string{"restart", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16"}),
-		createNode(c, []string{"n1"}),
-		served(c, []string{"n1", "10.244.0.0/24"}),
-		c.kube.RbacV1().ClusterRoleBindings().Delete(t.Context(), role, metav1.DeleteOptions{}),
-		c.kube.CoreV1().Nodes().Delete(t.Context(), "n1", metav1.DeleteOptions{}),
-		manage(c, []string{"restart"}),
-	)
-	t.Cleanup(func() {
-		if err := c.cp.Apply(context.Background(), "../../manifests/rbac"); err != nil {
-			t.Error(err)
-		}
-	})
-	steps(
-		condition(c, []string{"created-from-flags-9458922a", "Ready", "False", "Superseded"}),
-		c.healthy(),
-	)
 }
