@@ -308,8 +308,7 @@ func TestRefusalIsADoubt(t *testing.T) {
 	health := "/healthz/" + nodeipam.Name
 	err := eventually(patience, func(ctx context.Context) error {
 		_, body, err := c.manager.Get(ctx, health)
-		if err == nil && (!strings.Contains(string(body), "9 more") || !strings.Contains(string(body), "another process for the leader") ||
-			!strings.Contains(string(body), "correct paramRef")) {
+		if err == nil && (!strings.Contains(string(body), "9 more") || !strings.Contains(string(body), sentence(t, "health TestWriteProblem/the_fencing_policy"))) {
 			err = fmt.Errorf("GET %s: %s, want what is wrong", health, body)
 		}
 		return err

@@ -43,16 +43,16 @@ func TestCRDDeletedWhileInUse(t *testing.T) {
 		condition(c, []string{fromFlags, "Ready", "False", "Terminating", "1 Node belongs to it: n1"}),
 		condition(c, []string{"a", "Ready", "False", "Terminating", "1 Node belongs to it: n2"}),
 		// What the flags say is to be there again, and cannot be.
-		c.healthSays("cannot be written: the CustomResourceDefinition of ClusterCIDR is being deleted"),
+		c.healthSays("cannot be written: "+sentence(t, "health TestWriteProblem/the_CRD_is_being_deleted")),
 		createNode(c, []string{"n3"}),
 		waits(c, []string{"n3", fromFlags + " is terminating. Create another one."}),
 	)
-	c.saidOnce(t, "Cannot write: the CustomResourceDefinition of ClusterCIDR is being deleted")
+	c.saidOnce(t, "Cannot write: "+sentence(t, "health TestWriteProblem/the_CRD_is_being_deleted"))
 
 	steps(
 		strip(c, []string{"cc", "a"}),
 		strip(c, []string{"cc", fromFlags}),
-		c.healthSays("changes of ClusterCIDRs are not seen: the CustomResourceDefinition of ClusterCIDR is not installed"),
+		c.healthSays("changes of ClusterCIDRs are not seen: "+sentence(t, "health TestReadProblem/no_CRD")),
 		c.cp.Apply(t.Context(), "../../manifests/crds"),
 		served(c, []string{"n3", "10.244.1.0/24", "by", fromFlags}),
 		createClusterCIDR(c, []string{"a", "sel(p=a)", "10.0.0.0/16", "hb8"}),
