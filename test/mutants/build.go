@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -46,7 +47,7 @@ func mutate(root, file string, mutants []mutant) (text, pkg string, err error) {
 			return "", "", fmt.Errorf("%s: %w", m.defect, err)
 		}
 		body := int(before.Body.Lbrace)
-		heads[body] += fmt.Sprintf("\nif activeMutant == %q { %s }", m.defect, call)
+		heads[body] += fmt.Sprintf("\nif activeMutant == %q { %s }\n", m.defect, call)
 		nameAt, end := int(after.Name.Pos())-1, int(after.End())-1
 		copies.WriteString("\n" + changed[int(after.Pos())-1:nameAt] + copied + changed[nameAt+len(after.Name.Name):end] + "\n")
 	}
@@ -146,11 +147,12 @@ func build(ctx context.Context, dir string, mutants []mutant, pkgs []string) (ma
 		return nil, err
 	}
 	binaries := map[string]string{}
+	var failed []error
 	for _, pkg := range pkgs {
 		binaries[pkg] = filepath.Join(dir, strings.ReplaceAll(strings.TrimPrefix(pkg, "./"), "/", "_")+".test")
 		if out, err := exec.CommandContext(ctx, "go", "test", "-c", "-overlay", overlay, "-o", binaries[pkg], pkg).CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("compile the tests of %s: %w\n%s", pkg, err, out)
+			failed = append(failed, fmt.Errorf("compile the tests of %s: %w\n%s", pkg, err, out))
 		}
 	}
-	return binaries, nil
+	return binaries, errors.Join(failed...)
 }
