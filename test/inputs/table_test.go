@@ -118,7 +118,6 @@ func (k *kind) build(with []entry, d *dice) *thrown {
 // deck deals the extremes of a table in random order, each as often as the others.
 type deck struct {
 	*kind
-	known   map[string]string
 	strict  bool
 	left    []entry
 	dealt   map[string]int // how often each was in an object that the API server accepted
@@ -127,8 +126,8 @@ type deck struct {
 	refused map[string]string // what it said, by the extreme that it did not accept even alone
 }
 
-func newDeck(k *kind, known map[string]string, strict bool) *deck {
-	return &deck{kind: k, known: known, strict: strict, dealt: map[string]int{}, refused: map[string]string{}}
+func newDeck(k *kind, strict bool) *deck {
+	return &deck{kind: k, strict: strict, dealt: map[string]int{}, refused: map[string]string{}}
 }
 
 // refuses reports whether the API server refuses an extreme.
@@ -177,7 +176,7 @@ func (k *deck) refill(d *dice) {
 	var fresh, again []entry
 	for _, i := range d.Perm(len(k.table)) {
 		switch e := k.table[i]; {
-		case left[e.name] || k.refuses(e) || k.known[e.name] != "":
+		case left[e.name] || k.refuses(e):
 		case k.dealt[e.name] == 0:
 			fresh = append(fresh, e)
 		default:
@@ -191,7 +190,7 @@ func (k *deck) refill(d *dice) {
 func (k *deck) missing() []string {
 	var names []string
 	for _, e := range k.table {
-		if !k.refuses(e) && k.known[e.name] == "" && k.dealt[e.name] == 0 {
+		if !k.refuses(e) && k.dealt[e.name] == 0 {
 			names = append(names, k.name+": "+e.name)
 		}
 	}

@@ -71,7 +71,12 @@ func run(ctx context.Context, only string) error {
 	fmt.Printf("compiled (%v)\n", time.Since(start).Round(time.Second))
 	// What fails without a mutant says nothing about one.
 	for pkg, of := range tests {
-		failed, err := r.fails(ctx, mutant{pkg: pkg}, "-test.run=^("+strings.Join(slices.Sorted(maps.Keys(of)), "|")+")$")
+		names := slices.Sorted(maps.Keys(of))
+		args := []string{"-test.run=^(" + strings.Join(names, "|") + ")$"}
+		if slices.ContainsFunc(names, histories.MatchString) {
+			args = append(args, "-seeds=20") // It takes the flag.
+		}
+		failed, err := r.fails(ctx, mutant{pkg: pkg}, args...)
 		if err != nil || failed {
 			return fmt.Errorf("%s without any mutant: failed %t, error %w", pkg, failed, err)
 		}
@@ -143,7 +148,7 @@ func (r runner) tryAll(ctx context.Context, chosen []mutant) []string {
 }
 
 // histories are tests that play random histories, each with a seed, until one of them fails.
-var histories = regexp.MustCompile("^Test(Simulation|Histories|RandomHistories|Worlds)$")
+var histories = regexp.MustCompile("^Test(Simulation|.*Histories|Worlds)$")
 
 // try runs the test of a mutant.
 func (r runner) try(ctx context.Context, m mutant) verdict {
