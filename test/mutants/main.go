@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// rareSeeds is how many random histories are played at most where `make test` plays fewer: some defects are rare.
-	rareSeeds = 5_000
+	// rareSeeds is how many random histories are played at most where `make test` plays fewer: some defects are rare. A world takes longer.
+	rareSeeds, worlds = 5_000, 300
 	// times is how often other tests run: in some two goroutines meet, and a mutant may be lucky once.
 	times = 20
 	// patience is how long one run of a test may take: a mutant may never come to an end.
@@ -155,6 +155,9 @@ func (r runner) try(ctx context.Context, m mutant) verdict {
 	more := fmt.Sprintf("-test.count=%d", times)
 	if histories.MatchString(m.test) {
 		more = fmt.Sprintf("-seeds=%d", rareSeeds)
+	}
+	if m.test == "TestWorlds" {
+		more = fmt.Sprintf("-seeds=%d", worlds)
 	}
 	failed, err := r.fails(ctx, m, "-test.run=^"+m.test+"$", "-test.failfast", more)
 	if err != nil || !failed {

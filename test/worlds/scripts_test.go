@@ -274,6 +274,24 @@ func TestKilledWithoutElection(t *testing.T) {
 	})
 }
 
+// The cache of a new leader lags behind what the leader before it has stored. No block of that is free.
+func TestNewLeaderAndAStaleCache(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		w.watchLists = false
+		w.pool("a", "10.0.0.0/22", 8, "n")
+		w.node("m", "m=1")
+		r := w.serving()
+		time.Sleep(time.Minute) // By now every cache has m.
+		w.served(time.Second, w.node("n", "n=1"))
+		w.kill(r)
+		w.pool("b", "10.0.0.0/22", 8, "m")
+		w.do(func() { w.lag[nodes] = 40 * time.Second })
+		w.start()
+		w.served(2*time.Minute, "m")
+		w.settle(time.Minute)
+	})
+}
+
 // Without leader election a process is killed with a write on its way to a Node that the cache, from which the next one starts, does not show yet.
 func TestKilledWithoutElectionAndAStaleCache(t *testing.T) {
 	inWorld(t, 1, func(w *world) {
