@@ -69,7 +69,6 @@ func TestInputs(t *testing.T) {
 
 // run plays rounds for some time, and until every extreme was in an object that the API server accepted.
 func (p *play) run(t *testing.T, lasting time.Duration) {
-	p.refusals(t)
 	rounds, failures := 0, 0
 	begin := time.Now()
 	for ; time.Since(begin) < lasting || len(p.missing()) > 0 && rounds < mostRounds; rounds++ {
@@ -104,28 +103,6 @@ func (p *play) missing() (all []string) {
 		all = append(all, k.missing()...)
 	}
 	return all
-}
-
-// refusals tries the extremes that the API server refuses, and compares what it says.
-func (p *play) refusals(t *testing.T) {
-	for _, k := range p.decks {
-		for _, e := range k.table {
-			if !k.refuses(e) {
-				continue
-			}
-			p.number++
-			o := k.build([]entry{e}, p.dice)
-			err := p.create(t.Context(), o)
-			if err == nil || !strings.Contains(err.Error(), e.refused) {
-				t.Errorf("%s with %s: %v, want it to be refused with %q", k.gvk.Kind, e.name, err, e.refused)
-			}
-			if err == nil {
-				if err := p.do(t.Context(), o, step{deleteObject, ""}); err != nil {
-					t.Error(err)
-				}
-			}
-		}
-	}
 }
 
 // round is what was done, in order, and what was wrong then.

@@ -210,17 +210,20 @@ func TestQuietTakeover(t *testing.T) {
 
 // The last PATCH of a stock manager has no deadline but the API server's, and its Lease is another one.
 func TestStockPatchIsLate(t *testing.T) {
-	inWorld(t, 1, func(w *world) {
-		w.takeover = time.Minute
-		w.stockPatch(0, w.node("s1"), "10.0.0.0/24")
-		w.stockPatch(30*time.Second, w.node("s2"), "10.0.1.0/24")
-		w.pool("a", "10.0.0.0/22", 8)
-		w.node("n1")
-		w.start()
-		w.served(70*time.Second, "n1", "s2")
-		w.inRange("s2", "10.0.1.0/24")
-		w.settle(10 * time.Second)
-	})
+	for _, lag := range []time.Duration{0, 40 * time.Second} { // With the lag, the cache does not show it when the wait is over.
+		inWorld(t, 1, func(w *world) {
+			w.takeover, w.watchLists = time.Minute, lag == 0
+			w.do(func() { w.lag[nodes] = lag })
+			w.stockPatch(0, w.node("s1"), "10.0.0.0/24")
+			w.stockPatch(30*time.Second, w.node("s2"), "10.0.1.0/24")
+			w.pool("a", "10.0.0.0/22", 8)
+			w.node("n1")
+			w.start()
+			w.served(70*time.Second+lag, "n1", "s2")
+			w.inRange("s2", "10.0.1.0/24")
+			w.settle(10*time.Second + 2*lag)
+		})
+	}
 }
 
 // Nodes are refused by a webhook: they cost others nothing, and are not tried more often than every 10 s in the long run.
