@@ -497,12 +497,12 @@ func TestPolicyDropsPodCIDRs(t *testing.T) {
 	})
 }
 
-// A webhook refuses the controller's finalizer. Allocation does not wait for that.
+// A webhook refuses the controller's finalizer. Allocation does not wait for that. Later it refuses that the finalizer goes, for a moment.
 func TestFinalizerIsRefused(t *testing.T) {
 	inWorld(t, 1, func(w *world) {
-		refuses := true
+		refuses := func(after object) bool { return finalized(after) }
 		w.admit = func(resource, name string, after object, by string) *metav1.Status {
-			if resource == clusterCIDRs && finalized(after) && refuses {
+			if resource == clusterCIDRs && refuses(after) {
 				return failed(http.StatusForbidden, "no finalizers here")
 			}
 			return nil
@@ -510,7 +510,13 @@ func TestFinalizerIsRefused(t *testing.T) {
 		w.pool("a", "10.0.0.0/24", 8)
 		w.serving()
 		w.served(time.Second, w.node("n1"))
-		w.do(func() { refuses = false })
+		w.do(func() { refuses = func(object) bool { return false } })
+		w.settle(15 * time.Second)
+		until := time.Now().Add(5 * time.Second)
+		w.do(func() { refuses = func(after object) bool { return !finalized(after) && time.Now().Before(until) } })
+		w.delete(nodes, "n1")
+		w.delete(clusterCIDRs, "a")
+		w.within(20*time.Second, "ClusterCIDR a goes", func() bool { return w.objects[clusterCIDRs]["a"] == nil })
 		w.settle(15 * time.Second)
 	})
 }
