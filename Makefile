@@ -260,9 +260,10 @@ test: test-unit ## Run what CI runs for every commit, beside verify: 15 minutes 
 	$(MAKE) --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) \
 		test-processes-n-z test-processes-a-m test-programs test-scripts test-chart test-clusteripam-pools test-parity-static
 
-# The lanes of make nightly, in this order. The measurements of make performance are not among them: they want three hours of a quiet machine.
+# The lanes of make nightly, in this order, for less than three hours on two cores. Of the older minors it tries the oldest, which differs most; e2e-upgrade
+# begins with the next one. Measurements judge nothing, and want a quiet machine: make scale, bench and performance are for that.
 NIGHTLY ?= test-race test-slow test-clusteripam test-harness test-parity test-chaos chaos inputs simulate mutants \
-	test-monitoring test-image test-release $(OLDER:%=test-older-%) conformance consumer test-move test-distributions scale e2e e2e-ha e2e-networks e2e-upgrade
+	test-monitoring test-image test-release $(addprefix test-older-,$(firstword $(OLDER))) conformance consumer test-move test-distributions e2e e2e-ha e2e-networks e2e-upgrade
 
 .PHONY: nightly
 nightly: ## Run everything else, for hours; NIGHTLY='chaos inputs' picks some
@@ -397,27 +398,31 @@ test-chaos: build-chaos #: Three minutes of killed, paused and parted managers, 
 	$(BIN)/chaos --duration=1m --cut-watches
 
 # How long `make chaos` and `make inputs` last; CHAOS takes more flags, for instance CHAOS='--cut-watches --seed=7 --json=report.json'.
-DURATION ?= 10m
+DURATION ?= 5m
 CHAOS ?=
 
 .PHONY: chaos
-chaos: build-chaos #: Chaos with the usual leases for DURATION=10m; CHAOS=--cut-watches lets no watch last; docs/engineering/testing.md says what it does and how to read it
+chaos: build-chaos #: Chaos with the usual leases for DURATION=5m; CHAOS=--cut-watches lets no watch last; docs/engineering/testing.md says what it does and how to read it
 	@$(BIN)/chaos --duration=$(DURATION) $(CHAOS)
 
 # INPUTS takes more flags, for instance INPUTS='-seed=7'.
 INPUTS ?=
 
 .PHONY: inputs
-inputs: tools build #: Throw whatever the API server accepts at both programs for DURATION=10m; docs/engineering/testing.md says what, and what is checked
+inputs: tools build #: Throw whatever the API server accepts at both programs for DURATION=5m; docs/engineering/testing.md says what, and what is checked
 	$(INTEGRATION) -timeout=0 -v ./test/inputs -inputs.duration=$(DURATION) -seed=0 $(INPUTS)
 
-# How many random worlds `make simulate` runs, or the seed of the only one.
+# How many random worlds and histories `make simulate` runs, or the seed of the only world.
 SEEDS ?= 1000
 SEED ?=
+RANDOM_HISTORIES := $(addprefix ./controllers/,ipam lease nodeipam/allocator nodeipam/pool nodeipam/inspect clusteripam/addresses clusteripam/incluster clusteripam/infoblox)
 
 .PHONY: simulate
-simulate: #: Run SEEDS=1000 random worlds, with simulated time and whole processes of the controller, or one with its history: SEED=7; see docs/engineering/testing.md
-	go test -count=1 -timeout=0 ./test/worlds -run='^TestWorlds$$' $(if $(SEED),-v -seed=$(SEED) -seeds=1,-seeds=$(SEEDS))
+simulate: #: Run SEEDS=1000 random worlds with simulated time, and as many histories of each random test, or one world with its history: SEED=7
+	go test -count=1 -timeout=0 ./test/worlds -run='^TestWorlds$$' $(if $(SEED),-v -seed=$(SEED) -seeds=1,-seed=0 -seeds=$(SEEDS))
+ifndef SEED
+	go test -count=1 -timeout=0 $(RANDOM_HISTORIES) -run='^Test(.*Histories|Simulation|RandomClusters|Candidates)$$' -seed=0 -seeds=$(SEEDS)
+endif
 
 .PHONY: consumer
 consumer: tools build #: Give machines of Cluster API's vSphere provider, in a simulated vCenter, addresses from our pools; minutes the first time
@@ -432,9 +437,15 @@ test-move: tools build #: Move management clusters with the code of clusterctl, 
 test-distributions: #: Hold examples/distributions against the code of Cluster API, kind and Talos; minutes the first time
 	go -C test/distributions test -count=1 ./...
 
-.PHONY: mutants
-mutants: #: Break Cluster IPAM in one place after another and fail if no test notices; RUN=regexp picks some
+.PHONY: mutants mutants-apply
+mutants: #: Put one defect of test/defects.md after another into the sources and fail if its test does not notice; RUN=regexp picks some
 	@go run ./test/mutants $(if $(RUN),-run='$(RUN)')
+mutants-apply: #: See that each of them fits the sources as they are, and that its test exists: seconds
+	go test -count=1 ./test/mutants
+
+.PHONY: said
+said: #: Write test/said/said.golden anew: what the product tells people, as tests hear it
+	go test -p=1 -count=1 $$(grep -rl '/test/said"' --include='*_test.go' controllers cmd test | xargs -n1 dirname | sort -u | sed 's#^#./#') -said.update
 
 ##@ Measure it
 

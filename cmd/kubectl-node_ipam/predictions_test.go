@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -32,11 +31,7 @@ import (
 	"github.com/multicidr/controller-manager/cmd/kubectl-node_ipam/internal/cluster"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/inspect"
 	"github.com/multicidr/controller-manager/test/controlplane"
-)
-
-var (
-	predictedClusters = flag.Int("predictions.clusters", 10, "how many random clusters TestPredictions makes")
-	predictedSeed     = flag.Uint64("predictions.seed", 0, "the first seed; 0: another one each time")
+	"github.com/multicidr/controller-manager/test/seeds"
 )
 
 // What explain and plan predict is what the real controller does on a real API server, block by block. In each random cluster explain tells
@@ -45,23 +40,14 @@ var (
 // before it has seen them all.
 func TestPredictions(t *testing.T) {
 	p := newPredictions(t)
-	first := *predictedSeed
-	if first == 0 {
-		first = uint64(time.Now().UnixNano() % 1_000_000)
-	}
 	blocks, pending := 0, 0
-	for seed := first; seed < first+uint64(*predictedClusters); seed++ {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			r := round{predictions: p, t: t, d: rand.New(rand.NewPCG(seed, 21))}
-			r.play()
-			blocks, pending = blocks+r.blocks, pending+r.pending
-		})
-		if t.Failed() {
-			return
-		}
-	}
-	t.Logf("%d clusters from seed %d: %d Nodes got the podCIDRs that were predicted, and %d were pending as predicted", *predictedClusters, first, blocks, pending)
-	if *predictedClusters >= 10 && (blocks == 0 || pending == 0) {
+	clusters := seeds.Each(t, 10, func(t *testing.T, seed uint64) {
+		r := round{predictions: p, t: t, seed: seed, d: rand.New(rand.NewPCG(seed, 21))}
+		r.play()
+		blocks, pending = blocks+r.blocks, pending+r.pending
+	})
+	t.Logf("%d clusters: %d Nodes got the podCIDRs that were predicted, and %d were pending as predicted", clusters, blocks, pending)
+	if clusters >= 10 && !t.Failed() && (blocks == 0 || pending == 0) {
 		t.Error("the clusters are too simple: no Node got podCIDRs, or none was pending")
 	}
 }
@@ -96,6 +82,7 @@ func newPredictions(t *testing.T) *predictions {
 type round struct {
 	*predictions
 	t       *testing.T
+	seed    uint64
 	d       *rand.Rand
 	names   int // of ClusterCIDRs so far
 	blocks  int // Nodes that got what was predicted
@@ -195,10 +182,11 @@ func (r *round) compare(by string, predicted map[string]inspect.PlannedNode) {
 	if r.t.Failed() {
 		objects, _ := r.reader().Objects(r.ctx())
 		text, _ := yaml.Marshal(objects.ClusterCIDRs)
-		r.t.Logf("ClusterCIDRs:\n%s", text)
+		lines := []string{"ClusterCIDRs:", string(text)}
 		for _, node := range objects.Nodes {
-			r.t.Logf("Node %s %v %v", node.Name, node.Labels, node.Spec.PodCIDRs)
+			lines = append(lines, fmt.Sprintf("Node %s %v %v", node.Name, node.Labels, node.Spec.PodCIDRs))
 		}
+		seeds.Report(r.t, r.seed, lines)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"math/big"
 	"net/netip"
 	"testing"
+
+	"github.com/multicidr/controller-manager/test/seeds"
 )
 
 // FuzzRange checks the arithmetic of keys and ranges against big integers.
@@ -90,6 +92,7 @@ func FuzzPrefixSet(f *testing.F) {
 	addRandom(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		h := setHistory{t: t, dice: scripted(&data)}
+		defer func() { seeds.Report(t, 0, h.told) }()
 		for steps := 0; len(data) > 0 && steps < 100; steps++ {
 			h.step()
 		}
@@ -102,6 +105,7 @@ func FuzzLedger(f *testing.F) {
 	addRandom(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		h := newHistory(t, scripted(&data))
+		defer func() { seeds.Report(t, 0, h.told) }()
 		for steps := 0; len(data) > 0 && steps < 100; steps++ {
 			h.step()
 		}

@@ -1,35 +1,26 @@
 package ipam
 
 import (
-	"flag"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/multicidr/controller-manager/controllers/internal/race"
-)
-
-var (
-	firstSeed = flag.Uint64("seed", 1, "seed of the first random history")
-	histories = flag.Int("histories", race.Part(40), "how many random histories to run, each with the next seed")
+	"github.com/multicidr/controller-manager/test/seeds"
 )
 
 // TestRandomHistories applies the same random steps to a ledger and to the reference, and compares every answer after
-// every step. A failure prints its seed and all steps. `go test -run TestRandomHistories -seed=N -histories=1` runs it
-// again.
+// every step.
 func TestRandomHistories(t *testing.T) {
-	for seed := *firstSeed; seed < *firstSeed+uint64(*histories); seed++ {
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			t.Parallel()
-			h := newHistory(t, seeded(seed))
-			for range 100 {
-				h.step()
-			}
-			h.end()
-		})
-	}
+	seeds.Each(t, race.Part(uint64(40)), func(t *testing.T, seed uint64) {
+		h := newHistory(t, seeded(seed))
+		defer func() { seeds.Report(t, seed, h.told) }()
+		for range 100 {
+			h.step()
+		}
+		h.end()
+	})
 }
 
 // history is a ledger, the reference, and everything that was done to both.
@@ -69,7 +60,7 @@ func (h *history) tell(format string, args ...any) {
 
 func (h *history) fail(format string, args ...any) {
 	h.t.Helper()
-	h.t.Fatalf("%s\nafter:\n  %s", fmt.Sprintf(format, args...), strings.Join(h.told, "\n  "))
+	h.t.Fatalf(format, args...)
 }
 
 // same compares an answer of the ledger with the reference's.

@@ -5,22 +5,21 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
+
+	"github.com/multicidr/controller-manager/test/seeds"
 )
 
 // TestPrefixSetAgainstList compares a set with a plain list after each of many random steps.
 func TestPrefixSetAgainstList(t *testing.T) {
-	for seed := range uint64(20) {
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			t.Parallel()
-			h := setHistory{t: t, dice: seeded(seed)}
-			for range 200 {
-				h.step()
-			}
-			h.end()
-		})
-	}
+	seeds.Each(t, 20, func(t *testing.T, seed uint64) {
+		h := setHistory{t: t, dice: seeded(seed)}
+		defer func() { seeds.Report(t, seed, h.told) }()
+		for range 200 {
+			h.step()
+		}
+		h.end()
+	})
 }
 
 // setHistory is a set, a list of its members (each as often as it was inserted), and everything that was done to both.
@@ -34,7 +33,7 @@ type setHistory struct {
 
 func (h *setHistory) fail(format string, args ...any) {
 	h.t.Helper()
-	h.t.Fatalf("%s\nafter:\n  %s", fmt.Sprintf(format, args...), strings.Join(h.told, "\n  "))
+	h.t.Fatalf(format, args...)
 }
 
 func (h *setHistory) step() {

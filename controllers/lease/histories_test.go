@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
+	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -23,11 +23,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/multicidr/controller-manager/controllers/internal/race"
-)
-
-var (
-	seedsFlag = flag.Uint64("histories.seeds", race.Part(uint64(200)), "how many histories TestRandomHistories makes")
-	firstFlag = flag.Uint64("histories.first", 0, "seed of the first history")
+	"github.com/multicidr/controller-manager/test/seeds"
 )
 
 // TestRandomHistories: client-go's electors, with its LeaseLock, compete for a Lease. Wall clocks step forward, processes are paused, machines suspended and cut
@@ -35,19 +31,15 @@ var (
 // after another one has written. When all that is over, the leader writes.
 func TestRandomHistories(t *testing.T) {
 	var leaders, writes int
-	for seed := *firstFlag; seed < *firstFlag+*seedsFlag && !t.Failed(); seed++ {
+	n := seeds.Each(t, race.Part(uint64(200)), func(t *testing.T, seed uint64) {
 		synctest.Test(t, func(t *testing.T) {
-			defer func() {
-				if t.Failed() {
-					t.Logf("again: -histories.first=%d -histories.seeds=1", seed)
-				}
-			}()
 			h := newElectionHistory(t, seed)
+			defer func() { seeds.Report(t, seed, h.told) }()
 			h.run()
 			leaders, writes = leaders+h.leaders, writes+h.writes
 		})
-	}
-	if *seedsFlag >= 50 && (leaders < 2 || writes == 0) {
+	})
+	if n >= 50 && !t.Failed() && (leaders < 2 || writes == 0) {
 		t.Errorf("%d leaders and %d writes", leaders, writes)
 	}
 }
@@ -59,7 +51,9 @@ type electionHistory struct {
 	begun        int
 	clocksOnly   bool
 	mixed        bool // the settings of the processes differ, as during a rollout
+	began        time.Time
 	mu           sync.Mutex
+	told         []string // what happened, with the time
 	leaders      int
 	writes       int
 	rand         *rand.Rand
@@ -91,7 +85,7 @@ type contestant struct {
 }
 
 func newElectionHistory(t *testing.T, seed uint64) *electionHistory {
-	h := &electionHistory{t: t, rand: rand.New(rand.NewPCG(seed, 7)), former: map[*contestant]bool{}}
+	h := &electionHistory{t: t, rand: rand.New(rand.NewPCG(seed, 7)), began: time.Now(), former: map[*contestant]bool{}}
 	h.times.lease, h.times.deadline, h.times.retry = 15*time.Second, 10*time.Second, 2*time.Second
 	switch h.rand.IntN(4) {
 	case 0, 1:
@@ -100,12 +94,19 @@ func newElectionHistory(t *testing.T, seed uint64) *electionHistory {
 		h.times.lease, h.times.deadline, h.times.retry = 7500*time.Millisecond, 5*time.Second, 1100*time.Millisecond
 	}
 	h.clocksOnly, h.mixed = h.rand.IntN(4) == 0, h.rand.IntN(3) == 0
+	h.tell("times %+v, only clocks: %t, mixed: %t", h.times, h.clocksOnly, h.mixed)
 	time.Sleep(time.Duration(h.rand.IntN(1000)) * time.Millisecond)
 	for range 2 + h.rand.IntN(2) {
 		h.contestants = append(h.contestants, h.start())
 		time.Sleep(h.upTo(time.Second))
 	}
 	return h
+}
+
+func (h *electionHistory) tell(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.told = append(h.told, fmt.Sprintf("%8.3f ", time.Since(h.began).Seconds())+fmt.Sprintf(format, args...))
 }
 
 func (h *electionHistory) run() {
@@ -153,6 +154,9 @@ func (h *electionHistory) step() {
 	if h.clocksOnly {
 		kind = 7
 	}
+	defer func() {
+		h.tell("move %d of %s: set %v, paused until %v, asleep %t, cut off until %v, %.0f %% fail", kind, c.id, c.set, c.paused.Sub(h.began), c.asleep, c.cut.Sub(h.began), 100*h.failing)
+	}()
 	switch kind {
 	case 0, 1:
 		asleep := kind == 1
@@ -285,6 +289,7 @@ func (h *electionHistory) write(c *contestant) {
 	// It takes a third of the lease, and as long on its way.
 	deadline, _ := ctx.Deadline()
 	until := deadline.Add(time.Until(deadline))
+	h.tell("%s writes", c.id)
 	if h.roll(3) > 0 {
 		leave()
 		until = time.Now()

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"helm.sh/helm/v4/pkg/action"
@@ -108,14 +107,8 @@ func render(t *testing.T, values map[string]any) (map[string]string, error) {
 
 func renderIn(t *testing.T, dir string, values map[string]any) (map[string]string, error) {
 	t.Helper()
-	return renderAs(t, dir, "ranges", "network", values)
-}
-
-// renderAs does so for a release of this name and namespace.
-func renderAs(t *testing.T, dir, name, namespace string, values map[string]any) (map[string]string, error) {
-	t.Helper()
 	chart := loadChartIn(t, dir)
-	release := common.ReleaseOptions{Name: name, Namespace: namespace, Revision: 1, IsInstall: true}
+	release := common.ReleaseOptions{Name: "ranges", Namespace: "network", Revision: 1, IsInstall: true}
 	all, err := util.ToRenderValues(chart, values, release, nil)
 	if err != nil {
 		return nil, err
@@ -257,121 +250,6 @@ func TestRefusedValues(t *testing.T) {
 				t.Errorf("the message is %q, want %q in it", err, tc.want)
 			}
 		})
-	}
-}
-
-func TestNoValue(t *testing.T) { noValue(t, chartDir, "testdata") }
-
-// noValue replaces each value by null, which takes away its default. What comes of it can be read by the API server, or the message names the value.
-func noValue(t *testing.T, chartDir, testdata string) {
-	chart, sets := loadChartIn(t, chartDir), valueSetsIn(t, testdata)
-	var paths []string
-	for path := range leaves("", chart.Values) {
-		for ; path != ""; path = path[:max(0, strings.LastIndex(path, "."))] {
-			if !slices.Contains(paths, path) {
-				paths = append(paths, path)
-			}
-		}
-	}
-	for set, values := range sets {
-		for _, path := range paths {
-			t.Run(set+" without "+path, func(t *testing.T) {
-				names := strings.Split(path, ".")
-				var null any
-				for _, name := range slices.Backward(names) {
-					null = map[string]any{name: null}
-				}
-				files, err := renderIn(t, chartDir, loader.MergeMaps(values, null.(map[string]any)))
-				if err != nil {
-					last := names[len(names)-1]
-					if text := err.Error(); !strings.Contains(text, fmt.Sprintf("missing property '%s'", last)) && !strings.Contains(text, path+" is empty: ") && !strings.Contains(text, "Set "+path+"=") && !strings.Contains(text, "set "+path+".") {
-						t.Errorf("the message does not name the value: %v", err)
-					}
-					return
-				}
-				for path, content := range files {
-					if path == "templates/NOTES.txt" {
-						continue
-					}
-					for name, object := range objects(t, content) {
-						inPlace(t, name, object)
-					}
-				}
-			})
-		}
-	}
-}
-
-func TestNamesThatLookLikeNumbers(t *testing.T) {
-	numbers(t, chartDir, `{nameOverride: "0x10", fullnameOverride: "1e3", priorityClassName: "7", serviceAccount: {name: "789"}}`)
-	numbers(t, chartDir, `{fullnameOverride: "2026-11-26", serviceAccount: {name: "on"}}`)
-	numbers(t, chartDir, `{nameOverride: "456"}`)
-}
-
-// numbers wants names that YAML would read as something else to stay what they are.
-func numbers(t *testing.T, chartDir, values string) {
-	t.Helper()
-	base := loader.MergeMaps(valueSets(t)["everything-on"], map[string]any{})
-	if chartDir == clusterIPAMChart {
-		base = valueSetsIn(t, clusterIPAMTestdata)["everything-on"]
-	}
-	files, err := renderAs(t, chartDir, "456", "1e3", loader.MergeMaps(base, object(t, values)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	delete(files, "templates/NOTES.txt")
-	for _, content := range files {
-		for name, o := range objects(t, content) {
-			inPlace(t, name, o)
-			if at := o["metadata"].(map[string]any)["namespace"]; o["kind"] == "Deployment" && at != "1e3" {
-				t.Errorf("%s is in the namespace %v", name, at)
-			}
-			if o["kind"] == "Deployment" {
-				spreadsItsOwn(t, o)
-			}
-		}
-	}
-}
-
-// spreadsItsOwn wants the replicas of a Deployment on different Nodes, whatever its name and labels are.
-func spreadsItsOwn(t *testing.T, deployment map[string]any) {
-	t.Helper()
-	template := deployment["spec"].(map[string]any)["template"].(map[string]any)
-	labels := template["metadata"].(map[string]any)["labels"].(map[string]any)
-	for _, constraint := range template["spec"].(map[string]any)["topologySpreadConstraints"].([]any) {
-		for label, value := range constraint.(map[string]any)["labelSelector"].(map[string]any)["matchLabels"].(map[string]any) {
-			if labels[label] != value {
-				t.Errorf("the Pods have the label %s: %v, and the spread is of those with %v", label, labels[label], value)
-			}
-		}
-	}
-}
-
-// inPlace complains about names and labels that are no strings, and about required things that are not there.
-func inPlace(t *testing.T, at string, value any) {
-	t.Helper()
-	switch value := value.(type) {
-	case map[string]any:
-		for key, below := range value {
-			at := at + " " + key
-			switch inner, isMap := below.(map[string]any); {
-			case slices.Contains([]string{"labels", "matchLabels", "annotations"}, key) && isMap:
-				for label, text := range inner {
-					if _, ok := text.(string); !ok {
-						t.Errorf("%s %s is %v, and no string", at, label, text)
-					}
-				}
-			case slices.Contains([]string{"name", "namespace", "serviceAccountName", "priorityClassName"}, key) && !isMap:
-				if _, ok := below.(string); !ok {
-					t.Errorf("%s is %v, and no string", at, below)
-				}
-			}
-			inPlace(t, at, below)
-		}
-	case []any:
-		for i, below := range value {
-			inPlace(t, fmt.Sprintf("%s %d", at, i), below)
-		}
 	}
 }
 
@@ -607,37 +485,6 @@ func inSchema(t *testing.T, name string, value any, schema map[string]any) {
 	}
 	if fixed, ok := known["properties"].(map[string]any); ok && len(fixed) != len(below) {
 		t.Errorf("of %s the schema knows %q, values.yaml has %q", name, slices.Sorted(maps.Keys(fixed)), slices.Sorted(maps.Keys(below)))
-	}
-}
-
-// The archive has the same bytes whenever and wherever the same files are packaged.
-func TestPackageIsReproducible(t *testing.T) {
-	epoch := time.Unix(0, 0)
-	var archives [2][]byte
-	for i := range archives {
-		pack := action.NewPackage()
-		pack.Destination, pack.SourceDateEpoch = t.TempDir(), &epoch
-		dir := filepath.Join(t.TempDir(), "node-ipam-controller")
-		if err := os.CopyFS(dir, os.DirFS(chartDir)); err != nil {
-			t.Fatal(err)
-		}
-		file, err := pack.Run(dir, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if archives[i], err = os.ReadFile(file); err != nil {
-			t.Fatal(err)
-		}
-		packed, err := loader.Load(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if packed.Metadata.Version != loadChart(t).Metadata.Version {
-			t.Errorf("the archive has version %s", packed.Metadata.Version)
-		}
-	}
-	if !bytes.Equal(archives[0], archives[1]) {
-		t.Error("two archives of the same files differ")
 	}
 }
 

@@ -43,13 +43,6 @@ func TestClusterIPAMMonitoring(t *testing.T) {
 
 func TestClusterIPAMValuesAreDocumented(t *testing.T) { documented(t, clusterIPAMChart) }
 
-func TestClusterIPAMNoValue(t *testing.T) { noValue(t, clusterIPAMChart, clusterIPAMTestdata) }
-
-func TestClusterIPAMNamesThatLookLikeNumbers(t *testing.T) {
-	numbers(t, clusterIPAMChart, `{nameOverride: "0x10", fullnameOverride: "1e3", priorityClassName: "7", serviceAccount: {name: "789"}, infoblox: {secretNamespace: "0"}}`)
-	numbers(t, clusterIPAMChart, `{fullnameOverride: "on", infoblox: {secretNamespace: "12"}}`)
-}
-
 func TestClusterIPAMRefusedValues(t *testing.T) {
 	tests := map[string]struct{ values, want string }{
 		"no image":                      {`{image: {repository: ""}}`, "image.repository is empty: make the image"},

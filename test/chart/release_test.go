@@ -376,20 +376,3 @@ func TestUpgradeFromPeer(t *testing.T) {
 		})
 	}
 }
-
-// NOTES.txt names objects that the release has.
-func TestNotes(t *testing.T) {
-	for name, values := range valueSets(t) {
-		t.Run(name, func(t *testing.T) {
-			files := mustRender(t, values)
-			notes := files["templates/NOTES.txt"]
-			deployment := objects(t, files["templates/deployment.yaml"])
-			for key := range deployment {
-				want := "deployment/" + strings.TrimPrefix(key, "Deployment ")
-				if !strings.Contains(notes, want) {
-					t.Errorf("the notes do not name %s:\n%s", want, notes)
-				}
-			}
-		})
-	}
-}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/multicidr/controller-manager/test/chaos/faultproxy"
 	"github.com/multicidr/controller-manager/test/controlplane"
+	"github.com/multicidr/controller-manager/test/seeds"
 )
 
 // TestPoolsBehindABadNetwork: while answers are lost, and requests are refused, dropped and late, and the program is killed, claims come and go
@@ -28,8 +29,8 @@ func TestPoolsBehindABadNetwork(t *testing.T) {
 	c.do("make credentials", err)
 	certificate, key, err := c.cp.ServingCertificate("faultproxy")
 	c.do("make a certificate", err)
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seeds.First()
+	defer seeds.Report(t, seed, nil)
 	proxy, err := faultproxy.Start(faultproxy.Config{Upstream: upstream, Certificate: certificate, Key: key, Seed: seed})
 	c.do("start the proxy", err)
 	t.Cleanup(func() { _ = proxy.Close() })

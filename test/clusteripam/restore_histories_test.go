@@ -15,28 +15,25 @@ import (
 	"testing"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/test/seeds"
 )
 
 // TestRestoredHistories runs the commands of the page after random histories, with a kubectl that knows what was in the backup, and with logs in
 // which nothing says what came first.
 func TestRestoredHistories(t *testing.T) {
-	for seed := range uint64(32) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			h := newHistory(t, seed)
-			defer func() {
-				if t.Failed() {
-					t.Logf("%s\nthe backup: %v\nthe end: %v\nput back: %v", strings.Join(h.lines, "\n"), h.backup, h.claims, h.created)
-				}
-			}()
-			said := h.restore()
-			h.judge(said)
-			warnings := slices.DeleteFunc(strings.SplitAfter(said, "\n"), func(line string) bool { return strings.Contains(line, "|") })
-			if again := h.restore(); again != strings.Join(warnings, "") {
-				t.Errorf("run again, the commands say\n%sand not\n%s", again, warnings)
-			}
-		})
-	}
+	seeds.Each(t, 32, func(t *testing.T, seed uint64) {
+		t.Parallel()
+		h := newHistory(t, seed)
+		defer func() {
+			seeds.Report(t, seed, append(h.lines, fmt.Sprintf("the backup: %v\nthe end: %v\nput back: %v", h.backup, h.claims, h.created)))
+		}()
+		said := h.restore()
+		h.judge(said)
+		warnings := slices.DeleteFunc(strings.SplitAfter(said, "\n"), func(line string) bool { return strings.Contains(line, "|") })
+		if again := h.restore(); again != strings.Join(warnings, "") {
+			t.Errorf("run again, the commands say\n%sand not\n%s", again, warnings)
+		}
+	})
 }
 
 type (

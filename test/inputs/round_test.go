@@ -32,9 +32,6 @@ var (
 // kinds are thrown. A kind comes before those that hold it back: Nodes before ClusterCIDRs.
 var kinds = []*kind{nodes, serviceCIDRs, clusterCIDRs}
 
-// known are extremes with which something goes wrong that is being mended. They are not thrown. There should be none.
-var known = map[string]string{}
-
 const (
 	// settling is how long it may take until everybody is served who can be and every status is true. A status may wait for ten
 	// seconds while Nodes are queued.
@@ -63,7 +60,7 @@ func TestInputs(t *testing.T) {
 		t.Run(variant.name, func(t *testing.T) {
 			p := &play{cluster: start(t, variant.args...), dice: &dice{Rand: rand.New(rand.NewPCG(seeds.First(), uint64(i)))}}
 			for _, k := range kinds {
-				p.decks = append(p.decks, newDeck(k, known, variant.strict))
+				p.decks = append(p.decks, newDeck(k, variant.strict))
 			}
 			p.run(t, *duration/2)
 		})
@@ -72,7 +69,6 @@ func TestInputs(t *testing.T) {
 
 // run plays rounds for some time, and until every extreme was in an object that the API server accepted.
 func (p *play) run(t *testing.T, lasting time.Duration) {
-	p.refusals(t)
 	rounds, failures := 0, 0
 	begin := time.Now()
 	for ; time.Since(begin) < lasting || len(p.missing()) > 0 && rounds < mostRounds; rounds++ {
@@ -107,28 +103,6 @@ func (p *play) missing() (all []string) {
 		all = append(all, k.missing()...)
 	}
 	return all
-}
-
-// refusals tries the extremes that the API server refuses, and compares what it says.
-func (p *play) refusals(t *testing.T) {
-	for _, k := range p.decks {
-		for _, e := range k.table {
-			if !k.refuses(e) {
-				continue
-			}
-			p.number++
-			o := k.build([]entry{e}, p.dice)
-			err := p.create(t.Context(), o)
-			if err == nil || !strings.Contains(err.Error(), e.refused) {
-				t.Errorf("%s with %s: %v, want it to be refused with %q", k.gvk.Kind, e.name, err, e.refused)
-			}
-			if err == nil {
-				if err := p.do(t.Context(), o, step{deleteObject, ""}); err != nil {
-					t.Error(err)
-				}
-			}
-		}
-	}
 }
 
 // round is what was done, in order, and what was wrong then.
@@ -563,8 +537,5 @@ func (p *play) report(t *testing.T, rounds int) {
 		for _, with := range slices.Sorted(maps.Keys(k.refused)) {
 			t.Logf("  refused with %s: %.300s", with, k.refused[with])
 		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(known)) {
-		t.Logf("not thrown, being mended: %s (%s)", name, known[name])
 	}
 }

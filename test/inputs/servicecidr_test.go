@@ -38,11 +38,6 @@ var serviceCIDRTable = []extreme[serviceCIDR]{
 		s.Spec.CIDRs = []string{"10.3.0.0/28"}
 		d.then(step{patchObject, `{"spec":{"cidrs":["10.3.0.0/28","fd00:3::/96"]}}`})
 	}},
-	{field: "cidrs", name: "an IPv4-mapped range", set: cidrs("::ffff:10.0.0.0/104"), refused: mapped},
-	{field: "cidrs", name: "host bits", set: cidrs("10.0.0.1/24"), refused: hostBits},
-	{field: "cidrs", name: "leading zeros", set: cidrs("010.0.0.0/24"), refused: leadingZeros},
-	{field: "cidrs", name: "two of one family", set: cidrs("10.0.0.0/24", "10.0.1.0/24"), refused: "may specify no more than one IP for each IP family"},
-	{field: "cidrs", name: "no range", set: cidrs(), refused: "at least one CIDR required"},
 	{field: "finalizers", name: "a finalizer of others", set: func(s *serviceCIDR, _ *dice) { s.Finalizers = []string{foreignFinalizer} }},
 	{field: "end", name: "deleted later", set: func(_ *serviceCIDR, d *dice) { d.then(step{deleteObject, ""}) }},
 	{field: "end", name: "being deleted", set: func(s *serviceCIDR, d *dice) {

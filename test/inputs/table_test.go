@@ -17,9 +17,7 @@ type extreme[T any] struct {
 	field string
 	name  string
 	set   func(o *T, d *dice)
-	// refused is what the API server says. Empty: it accepts this value.
-	refused string
-	// sloppy: the API server only refuses it if it is strict about IP addresses and CIDRs.
+	// sloppy: an API server that is strict about IP addresses and CIDRs refuses it.
 	sloppy bool
 	// swallows: while such an object is there, hardly anything is free for anybody. It is in few rounds only.
 	swallows bool
@@ -27,9 +25,9 @@ type extreme[T any] struct {
 
 // entry is an extreme of whatever type.
 type entry struct {
-	field, name, refused string
-	swallows, sloppy     bool
-	set                  func(o any, d *dice)
+	field, name      string
+	swallows, sloppy bool
+	set              func(o any, d *dice)
 }
 
 // kind is a kind of object that is thrown. Another one, say of reservations, needs no more than its tables.
@@ -49,7 +47,7 @@ func newKind[T any](name string, gvr schema.GroupVersionResource, object string,
 		ordinary: func(name string, d *dice) runtime.Object { return any(ordinary(name, d)).(runtime.Object) },
 	}
 	for _, e := range table {
-		k.table = append(k.table, entry{e.field, e.name, e.refused, e.swallows, e.sloppy, func(o any, d *dice) { e.set(o.(*T), d) }})
+		k.table = append(k.table, entry{e.field, e.name, e.swallows, e.sloppy, func(o any, d *dice) { e.set(o.(*T), d) }})
 	}
 	return k
 }
@@ -118,7 +116,6 @@ func (k *kind) build(with []entry, d *dice) *thrown {
 // deck deals the extremes of a table in random order, each as often as the others.
 type deck struct {
 	*kind
-	known   map[string]string
 	strict  bool
 	left    []entry
 	dealt   map[string]int // how often each was in an object that the API server accepted
@@ -127,12 +124,12 @@ type deck struct {
 	refused map[string]string // what it said, by the extreme that it did not accept even alone
 }
 
-func newDeck(k *kind, known map[string]string, strict bool) *deck {
-	return &deck{kind: k, known: known, strict: strict, dealt: map[string]int{}, refused: map[string]string{}}
+func newDeck(k *kind, strict bool) *deck {
+	return &deck{kind: k, strict: strict, dealt: map[string]int{}, refused: map[string]string{}}
 }
 
 // refuses reports whether the API server refuses an extreme.
-func (k *deck) refuses(e entry) bool { return e.refused != "" && (k.strict || !e.sloppy) }
+func (k *deck) refuses(e entry) bool { return k.strict && e.sloppy }
 
 // deal returns up to n extremes of different fields, in the order of the table.
 func (k *deck) deal(n int, swallow bool, d *dice) []entry {
@@ -177,7 +174,7 @@ func (k *deck) refill(d *dice) {
 	var fresh, again []entry
 	for _, i := range d.Perm(len(k.table)) {
 		switch e := k.table[i]; {
-		case left[e.name] || k.refuses(e) || k.known[e.name] != "":
+		case left[e.name] || k.refuses(e):
 		case k.dealt[e.name] == 0:
 			fresh = append(fresh, e)
 		default:
@@ -191,7 +188,7 @@ func (k *deck) refill(d *dice) {
 func (k *deck) missing() []string {
 	var names []string
 	for _, e := range k.table {
-		if !k.refuses(e) && k.known[e.name] == "" && k.dealt[e.name] == 0 {
+		if !k.refuses(e) && k.dealt[e.name] == 0 {
 			names = append(names, k.name+": "+e.name)
 		}
 	}

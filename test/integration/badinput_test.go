@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/multicidr/controller-manager/test/controlplane"
+	"github.com/multicidr/controller-manager/test/said"
 )
 
 const healthPath = "/healthz/multi-cidr-node-ipam-controller"
@@ -26,7 +27,7 @@ func TestStartsWithoutCRDAndRBAC(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := c.healthSays("waiting for the end of this problem: the controller may not read ClusterCIDRs: run helm upgrade"); err != nil {
+	if err := c.healthSays("waiting for the end of this problem: " + sentence(t, "health TestReadProblem/no_permission_for_it")); err != nil {
 		t.Fatal(err)
 	}
 	if err := createNode(c, []string{"n1"}); err != nil {
@@ -47,7 +48,7 @@ func TestStartsWithoutCRDAndRBAC(t *testing.T) {
 	if err := cp.Apply(ctx, "../../manifests/rbac"); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.healthSays("the CustomResourceDefinition of ClusterCIDR is not installed: run helm upgrade"); err != nil {
+	if err := c.healthSays(sentence(t, "health TestReadProblem/no_CRD")); err != nil {
 		t.Error(err)
 	}
 
@@ -96,6 +97,12 @@ func (c *cluster) healthSays(text string) error {
 		}
 		return err
 	})
+}
+
+// sentence is what a unit test in controllers/nodeipam has found that people are told.
+func sentence(t *testing.T, test string) string {
+	t.Helper()
+	return said.Of(t, "controllers/nodeipam/"+test)
 }
 
 // TestStoredInvalidClusterCIDRs stores ClusterCIDRs that break the rules, as an older CRD let them. They serve nobody, say

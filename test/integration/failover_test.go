@@ -55,22 +55,6 @@ func (c *cluster) joinAround(t *testing.T, disaster func() error) {
 	}
 }
 
-// TestAPIServerDiesWhileNodesJoin loses answers to writes that were carried out, and to some that were not.
-func TestAPIServerDiesWhileNodesJoin(t *testing.T) {
-	c := sharedCluster(t)
-	// The lease outlives the API server's restart, however slow the machine is. Else the manager would end, and this be the next test.
-	if err := manage(c, []string{"restart", "--leader-elect-lease-duration=3m", "--leader-elect-renew-deadline=2m"}); err != nil {
-		t.Fatal(err)
-	}
-	c.joinAround(t, func() error { return apiServer(c, []string{"restart"}) })
-}
-
-// TestManagerDiesWhileNodesJoin kills the manager between its reservations and its writes.
-func TestManagerDiesWhileNodesJoin(t *testing.T) {
-	c := sharedCluster(t)
-	c.joinAround(t, func() error { return errors.Join(manage(c, []string{"kill"}), manage(c, []string{"start"})) })
-}
-
 // TestLeaderDiesWhileNodesJoin has a second manager that waits for the lease, and takes over when the first one is killed.
 func TestLeaderDiesWhileNodesJoin(t *testing.T) {
 	c := sharedCluster(t)

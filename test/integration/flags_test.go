@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,23 +15,23 @@ import (
 func TestWrongFlags(t *testing.T) {
 	for name, tc := range map[string]struct {
 		flags []string
-		want  string
+		want  string // of fromflags TestSpec
 	}{
 		"blocks larger than the range": {
 			flags: []string{"--cluster-cidr=10.244.0.0/24", "--node-cidr-mask-size=16"},
-			want:  "Nodes cannot get /16 blocks of --cluster-cidr 10.244.0.0/24: use a --node-cidr-mask-size from 24 to 32",
+			want:  "blocks_larger_than_the_range",
 		},
 		"two ranges of one family": {
-			flags: []string{"--cluster-cidr=10.244.0.0/16,10.245.0.0/16"},
-			want:  `--cluster-cidr: "10.244.0.0/16,10.245.0.0/16": at most one CIDR of each family`,
+			flags: []string{"--cluster-cidr=10.1.0.0/16,10.2.0.0/16"},
+			want:  "two_of_one_family",
 		},
 		"one mask for two families": {
 			flags: []string{"--cluster-cidr=10.244.0.0/16,fd00::/48", "--node-cidr-mask-size=24"},
-			want:  "--node-cidr-mask-size cannot be used with two families: use --node-cidr-mask-size-ipv4 and --node-cidr-mask-size-ipv6",
+			want:  "the_general_mask_with_two_families",
 		},
 		"no CIDR": {
 			flags: []string{"--cluster-cidr=10.244.0.0"},
-			want:  "--cluster-cidr: invalid CIDR address: 10.244.0.0: write one CIDR, or one of each family with a comma between them",
+			want:  "no_CIDR",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -44,10 +43,11 @@ func TestWrongFlags(t *testing.T) {
 			if err := manage(c, append([]string{"restart"}, flags...)); err != nil {
 				t.Fatal(err)
 			}
-			if err := c.healthSays(tc.want); err != nil {
+			want := sentence(t, "fromflags TestSpec/"+tc.want)
+			if err := c.healthSays(want); err != nil {
 				t.Error(err)
 			}
-			if err := logSays(c, []string{"--", strings.Trim(strconv.Quote(tc.want), `"`)}); err != nil {
+			if err := logSays(c, []string{"--", strings.Trim(strconv.Quote(want), `"`)}); err != nil {
 				t.Error(err)
 			}
 			// A namespace gets its default ServiceAccount from one of upstream's controllers.
@@ -80,33 +80,4 @@ func TestWrongFlags(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestFlagTakenAway: without --cluster-cidr the controller need not be allowed to delete ClusterCIDRs. The one that it has made stays, disabled.
-func TestFlagTakenAway(t *testing.T) {
-	c := sharedCluster(t)
-	const role = "system:controller:multi-cidr-node-ipam-controller:cluster-cidr-flag"
-	steps := func(steps ...error) {
-		t.Helper()
-		if err := errors.Join(steps...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	steps(
-		manage(c, []string{"restart", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16"}),
-		createNode(c, []string{"n1"}),
-		served(c, []string{"n1", "10.244.0.0/24"}),
-		c.kube.RbacV1().ClusterRoleBindings().Delete(t.Context(), role, metav1.DeleteOptions{}),
-		c.kube.CoreV1().Nodes().Delete(t.Context(), "n1", metav1.DeleteOptions{}),
-		manage(c, []string{"restart"}),
-	)
-	t.Cleanup(func() {
-		if err := c.cp.Apply(context.Background(), "../../manifests/rbac"); err != nil {
-			t.Error(err)
-		}
-	})
-	steps(
-		condition(c, []string{"created-from-flags-9458922a", "Ready", "False", "Superseded"}),
-		c.healthy(),
-	)
 }

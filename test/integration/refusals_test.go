@@ -133,7 +133,7 @@ func writesFail(t *testing.T, p program) {
 		}
 	}
 	const label = `{"metadata":{"labels":{"a":"b"}}}`
-	const admission = "an admission webhook or policy does not let it pass: repair, change or delete the one that the answer names"
+	admission := sentence(t, "health TestWriteProblem/a_webhook_denies")
 
 	t.Run("a webhook is broken", func(t *testing.T) {
 		none, nowhere, fail := admissionv1.SideEffectClassNone, "https://127.0.0.1:1/", admissionv1.Fail

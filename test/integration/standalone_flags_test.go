@@ -15,9 +15,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
@@ -202,89 +199,6 @@ func TestStandaloneHelp(t *testing.T) {
 		!strings.HasPrefix(output, "Kubernetes v1.") || !strings.Contains(output, " (multicidr v") {
 		t.Errorf("--version printed %q and ended with %d", output, code)
 	}
-}
-
-// TestStandaloneByEnvironment starts the program as a Pod does that has no arguments: all that it does is as the environment says.
-func TestStandaloneByEnvironment(t *testing.T) {
-	c := sharedCluster(t)
-	kubeconfig, err := c.cp.Kubeconfig(controlplane.AloneUser)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const name = "node-ipam-controller"
-	for variable, value := range map[string]string{
-		"IPAM_KUBECONFIG":                kubeconfig,
-		"IPAM_API_SERVER_URL":            c.cp.AdminConfig().Host,
-		"IPAM_WEBSERVER_BIND_ADDR":       "127.0.0.1:0",
-		"IPAM_LEASE_DURATION":            "7s",
-		"IPAM_RENEW_DEADLINE":            "5s",
-		"IPAM_LEADER_ELECT_RETRY_PERIOD": "1s",
-		"POD_NAME":                       "ipam-0",
-		"POD_NAMESPACE":                  metav1.NamespaceSystem,
-	} {
-		t.Setenv(variable, value)
-	}
-	if err := c.stopManager((*controlplane.Process).Stop); err != nil {
-		t.Fatal(err)
-	}
-	// A Lease that another test has left would make this one wait for whoever held it.
-	if err := c.kube.CoordinationV1().Leases(metav1.NamespaceSystem).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		t.Fatal(err)
-	}
-	start := func(t *testing.T) *plainProgram {
-		t.Helper()
-		return startPlain(t, c, name+"-of-the-environment")
-	}
-
-	t.Run("with leader election", func(t *testing.T) {
-		p := start(t)
-		if err := p.ready(); err != nil {
-			t.Fatal(err)
-		}
-		var holder string
-		err := eventually(patience, func(ctx context.Context) error {
-			lease, err := c.kube.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			if lease.Spec.HolderIdentity == nil || *lease.Spec.LeaseDurationSeconds != 7 {
-				return fmt.Errorf("the Lease has holder %v and %d seconds", lease.Spec.HolderIdentity, *lease.Spec.LeaseDurationSeconds)
-			}
-			holder = *lease.Spec.HolderIdentity
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !regexp.MustCompile(`^ipam-0_[0-9a-f-]{36}$`).MatchString(holder) {
-			t.Errorf("the Lease's holder is %q, want the Pod's name and something random", holder)
-		}
-	})
-
-	t.Run("without leader election", func(t *testing.T) {
-		if err := c.kube.CoordinationV1().Leases(metav1.NamespaceSystem).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		t.Setenv("IPAM_ENABLE_LEADER_ELECTION", "false")
-		p := start(t)
-		if err := p.ready(); err != nil {
-			t.Fatal(err)
-		}
-		if err := createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}); err != nil {
-			t.Fatal(err)
-		}
-		if err := createNode(c, []string{"n"}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.waitServed("n", patience); err != nil {
-			t.Fatal(err)
-		}
-		// It has done its work by now.
-		leases, err := c.kube.CoordinationV1().Leases(metav1.NamespaceSystem).List(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
-		if err != nil || len(leases.Items) > 0 {
-			t.Errorf("Leases %v, %v: want none", leases.Items, err)
-		}
-	})
 }
 
 // plainProgram is a node-ipam-controller as the chart runs it: without HTTPS.

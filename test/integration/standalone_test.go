@@ -38,8 +38,8 @@ func TestStandaloneHealth(t *testing.T) {
 	const controllerPath = "/readyz/multi-cidr-node-ipam-controller"
 	for _, step := range []struct{ logs, apply string }{
 		{`"node-ipam-controller\" is forbidden`, "standalone-rbac.yaml"},
-		{"the controller may not read ClusterCIDRs: run helm upgrade if you use the Helm chart, else apply install-kube-controller-manager.yaml of the release", "../../manifests/rbac"},
-		{"the CustomResourceDefinition of ClusterCIDR is not installed: run helm upgrade", "../../manifests/crds"},
+		{sentence(t, "health TestReadProblem/no_permission_for_it"), "../../manifests/rbac"},
+		{sentence(t, "health TestReadProblem/no_CRD"), "../../manifests/crds"},
 	} {
 		if err := errors.Join(p.says(step.logs), p.answers("/readyz", 500, "readyz check failed"), p.answers("/healthz", 200, "ok")); err != nil {
 			t.Fatal(err)
@@ -79,7 +79,7 @@ func TestStandaloneHealth(t *testing.T) {
 		if err := createNode(c, []string{"m"}); err != nil {
 			t.Fatal(err)
 		}
-		err := errors.Join(p.answers("/readyz", 500, "[-]multi-cidr-node-ipam-controller failed: reason withheld"), p.says("Cannot write: the API server forbids it: run helm upgrade"), p.answers("/healthz", 200, "ok"))
+		err := errors.Join(p.answers("/readyz", 500, "[-]multi-cidr-node-ipam-controller failed: reason withheld"), p.says("Cannot write: "+sentence(t, "health TestWriteProblem/no_permission")), p.answers("/healthz", 200, "ok"))
 		if err != nil {
 			t.Error(err)
 		}

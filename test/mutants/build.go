@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -31,27 +31,23 @@ func mutate(root, file string, mutants []mutant) (text, pkg string, err error) {
 	heads := map[int]string{} // what comes in front of a function's body, by the offset where it begins
 	var copies strings.Builder
 	for i, m := range mutants {
-		if n := strings.Count(original, m.old); n != 1 {
-			return "", "", fmt.Errorf("mutant %s: want the text that it replaces once in %s, found it %d times: the code has changed, so change test/mutants/mutants.go\n%s", m.name, file, n, m.old)
-		}
-		at := strings.Index(original, m.old)
-		changed := strings.Replace(original, m.old, m.new, 1)
-		before, name, err := function(file, original, at)
+		changed := original[:m.begin] + strings.Join(m.new, "\n") + "\n" + original[m.end:]
+		before, name, err := function(file, original, m.begin)
 		if err != nil {
-			return "", "", fmt.Errorf("mutant %s: %w", m.name, err)
+			return "", "", fmt.Errorf("%s: %w", m.defect, err)
 		}
-		after, _, err := function(file, changed, at)
+		after, _, err := function(file, changed, m.begin)
 		if err != nil {
-			return "", "", fmt.Errorf("mutant %s: %w", m.name, err)
+			return "", "", fmt.Errorf("%s: %w", m.defect, err)
 		}
 		pkg = name
 		copied := fmt.Sprintf("%sMutant%d", before.Name.Name, i)
 		call, err := callOf(before, copied)
 		if err != nil {
-			return "", "", fmt.Errorf("mutant %s: %w", m.name, err)
+			return "", "", fmt.Errorf("%s: %w", m.defect, err)
 		}
 		body := int(before.Body.Lbrace)
-		heads[body] += fmt.Sprintf("\nif activeMutant == %q { %s }", m.name, call)
+		heads[body] += fmt.Sprintf("\nif activeMutant == %q { %s }\n", m.defect, call)
 		nameAt, end := int(after.Name.Pos())-1, int(after.End())-1
 		copies.WriteString("\n" + changed[int(after.Pos())-1:nameAt] + copied + changed[nameAt+len(after.Name.Name):end] + "\n")
 	}
@@ -109,25 +105,8 @@ func callOf(f *ast.FuncDecl, name string) (string, error) {
 // mutateAll returns the texts of all files that mutants change, and of the files that they need beside them.
 func mutateAll(root string, mutants []mutant) (map[string]string, error) {
 	byFile := map[string][]mutant{}
-	sources, err := readSources(root)
-	if err != nil {
-		return nil, err
-	}
 	for _, m := range mutants {
-		file := m.file
-		if file == "" {
-			var in []string
-			for name, text := range sources {
-				if strings.Contains(text, m.old) {
-					in = append(in, name)
-				}
-			}
-			if len(in) != 1 {
-				return nil, fmt.Errorf("mutant %s: want the text that it replaces in one file, found it in %v: the code has changed, so change test/mutants/mutants.go\n%s", m.name, in, m.old)
-			}
-			file = in[0]
-		}
-		byFile[file] = append(byFile[file], m)
+		byFile[m.file] = append(byFile[m.file], m)
 	}
 	texts := map[string]string{}
 	for file, of := range byFile {
@@ -139,24 +118,6 @@ func mutateAll(root string, mutants []mutant) (map[string]string, error) {
 		texts[filepath.Join(filepath.Dir(file), "active_mutant.go")] = fmt.Sprintf("package %s\n\nimport \"os\"\n\nvar activeMutant = os.Getenv(%q)\n", pkg, variable)
 	}
 	return texts, nil
-}
-
-// readSources returns the texts of what may be changed, by name: a mutant says what is wrong, and not where that is.
-func readSources(root string) (map[string]string, error) {
-	sources := map[string]string{}
-	err := filepath.WalkDir(filepath.Join(root, "controllers", "clusteripam"), func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(root, path)
-		sources[filepath.ToSlash(name)] = string(text)
-		return err
-	})
-	return sources, err
 }
 
 // build compiles the tests of packages with all mutants in them, and returns the binaries by package. The tree is not
@@ -186,11 +147,12 @@ func build(ctx context.Context, dir string, mutants []mutant, pkgs []string) (ma
 		return nil, err
 	}
 	binaries := map[string]string{}
+	var failed []error
 	for _, pkg := range pkgs {
 		binaries[pkg] = filepath.Join(dir, strings.ReplaceAll(strings.TrimPrefix(pkg, "./"), "/", "_")+".test")
 		if out, err := exec.CommandContext(ctx, "go", "test", "-c", "-overlay", overlay, "-o", binaries[pkg], pkg).CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("compile the tests of %s: %w\n%s", pkg, err, out)
+			failed = append(failed, fmt.Errorf("compile the tests of %s: %w\n%s", pkg, err, out))
 		}
 	}
-	return binaries, nil
+	return binaries, errors.Join(failed...)
 }

@@ -28,13 +28,17 @@ func First() uint64 {
 	return *first
 }
 
-// Each runs a subtest for each seed: usual of them, if no flag says how many.
-func Each(t *testing.T, usual uint64, run func(t *testing.T, seed uint64)) {
+// Each runs a subtest for each seed until one fails: usual of them, if no flag says how many. It returns how many there are.
+func Each(t *testing.T, usual uint64, run func(t *testing.T, seed uint64)) (n uint64) {
 	t.Helper()
-	for i := range cmp.Or(*count, usual) {
+	n = cmp.Or(*count, usual)
+	for i := range n {
 		seed := First() + i
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { run(t, seed) })
+		if !t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { run(t, seed) }) {
+			break
+		}
 	}
+	return n
 }
 
 // Report is called at the end of a test with a history, one line for each step, oldest first; the first line says what was chosen for all of it. It prints that if the test has failed, or if somebody asked

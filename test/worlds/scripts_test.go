@@ -210,17 +210,20 @@ func TestQuietTakeover(t *testing.T) {
 
 // The last PATCH of a stock manager has no deadline but the API server's, and its Lease is another one.
 func TestStockPatchIsLate(t *testing.T) {
-	inWorld(t, 1, func(w *world) {
-		w.takeover = time.Minute
-		w.stockPatch(0, w.node("s1"), "10.0.0.0/24")
-		w.stockPatch(30*time.Second, w.node("s2"), "10.0.1.0/24")
-		w.pool("a", "10.0.0.0/22", 8)
-		w.node("n1")
-		w.start()
-		w.served(70*time.Second, "n1", "s2")
-		w.inRange("s2", "10.0.1.0/24")
-		w.settle(10 * time.Second)
-	})
+	for _, lag := range []time.Duration{0, 40 * time.Second} { // With the lag, the cache does not show it when the wait is over.
+		inWorld(t, 1, func(w *world) {
+			w.takeover, w.watchLists = time.Minute, lag == 0
+			w.do(func() { w.lag[nodes] = lag })
+			w.stockPatch(0, w.node("s1"), "10.0.0.0/24")
+			w.stockPatch(30*time.Second, w.node("s2"), "10.0.1.0/24")
+			w.pool("a", "10.0.0.0/22", 8)
+			w.node("n1")
+			w.start()
+			w.served(70*time.Second+lag, "n1", "s2")
+			w.inRange("s2", "10.0.1.0/24")
+			w.settle(10*time.Second + 2*lag)
+		})
+	}
 }
 
 // Nodes are refused by a webhook: they cost others nothing, and are not tried more often than every 10 s in the long run.
@@ -271,6 +274,24 @@ func TestKilledWithoutElection(t *testing.T) {
 		w.do(func() { w.change(nodes, "n1", func(o object) { delete(meta(o), "finalizers") }) })
 		w.served(time.Second, "n2")
 		w.settle(5 * time.Second)
+	})
+}
+
+// The cache of a new leader lags behind what the leader before it has stored. No block of that is free.
+func TestNewLeaderAndAStaleCache(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		w.watchLists = false
+		w.pool("a", "10.0.0.0/22", 8, "n")
+		w.node("m", "m=1")
+		r := w.serving()
+		time.Sleep(time.Minute) // By now every cache has m.
+		w.served(time.Second, w.node("n", "n=1"))
+		w.kill(r)
+		w.pool("b", "10.0.0.0/22", 8, "m")
+		w.do(func() { w.lag[nodes] = 40 * time.Second })
+		w.start()
+		w.served(2*time.Minute, "m")
+		w.settle(time.Minute)
 	})
 }
 
@@ -476,12 +497,12 @@ func TestPolicyDropsPodCIDRs(t *testing.T) {
 	})
 }
 
-// A webhook refuses the controller's finalizer. Allocation does not wait for that.
+// A webhook refuses the controller's finalizer. Allocation does not wait for that. Later it refuses that the finalizer goes, for a moment.
 func TestFinalizerIsRefused(t *testing.T) {
 	inWorld(t, 1, func(w *world) {
-		refuses := true
+		refuses := func(after object) bool { return finalized(after) }
 		w.admit = func(resource, name string, after object, by string) *metav1.Status {
-			if resource == clusterCIDRs && finalized(after) && refuses {
+			if resource == clusterCIDRs && refuses(after) {
 				return failed(http.StatusForbidden, "no finalizers here")
 			}
 			return nil
@@ -489,7 +510,13 @@ func TestFinalizerIsRefused(t *testing.T) {
 		w.pool("a", "10.0.0.0/24", 8)
 		w.serving()
 		w.served(time.Second, w.node("n1"))
-		w.do(func() { refuses = false })
+		w.do(func() { refuses = func(object) bool { return false } })
+		w.settle(15 * time.Second)
+		until := time.Now().Add(5 * time.Second)
+		w.do(func() { refuses = func(after object) bool { return !finalized(after) && time.Now().Before(until) } })
+		w.delete(nodes, "n1")
+		w.delete(clusterCIDRs, "a")
+		w.within(20*time.Second, "ClusterCIDR a goes", func() bool { return w.objects[clusterCIDRs]["a"] == nil })
 		w.settle(15 * time.Second)
 	})
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/multicidr/controller-manager/test/seeds"
 )
 
 // slow is a pool and its usage as a list of blocks that are looked at one by one.
@@ -241,10 +243,8 @@ func TestNothingOutsideOfThePool(t *testing.T) {
 }
 
 func TestRandomHistories(t *testing.T) {
-	for seed := range uint64(3000) {
+	seeds.Each(t, 3000, func(t *testing.T, seed uint64) {
+		defer seeds.Report(t, seed, nil)
 		history(t, rand.New(rand.NewPCG(seed, 0)).IntN, 60)
-		if t.Failed() {
-			t.Fatalf("seed %d", seed)
-		}
-	}
+	})
 }

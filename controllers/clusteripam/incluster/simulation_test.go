@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -24,25 +22,15 @@ import (
 	"github.com/multicidr/controller-manager/controllers/clusteripam/contract"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
 	"github.com/multicidr/controller-manager/test/contracttest"
+	"github.com/multicidr/controller-manager/test/seeds"
 )
 
 // TestSimulation: users, crashes, lost and late answers, moves and restores. No address belongs to two IPAddresses of a pool, no claim is told a second address, and in
 // the end every claim has an address or a reason.
 func TestSimulation(t *testing.T) {
-	runs, first := 150, rand.Uint64()%1_000_000
-	if text := os.Getenv("SIMULATION_SEED"); text != "" {
-		first, _ = strconv.ParseUint(text, 10, 64)
-		runs = 1
-	}
-	if text := os.Getenv("SIMULATION_RUNS"); text != "" {
-		runs, _ = strconv.Atoi(text)
-	}
-	for seed := first; seed < first+uint64(runs); seed++ {
+	seeds.Each(t, 150, func(t *testing.T, seed uint64) {
 		synctest.Test(t, func(t *testing.T) { simulate(t, seed) })
-		if t.Failed() {
-			t.Fatalf("again with SIMULATION_SEED=%d", seed)
-		}
-	}
+	})
 }
 
 // idAnnotation says which claim it is, wherever it is moved.
@@ -157,9 +145,7 @@ func simulate(t *testing.T, seed uint64) {
 		w.act()
 	}
 	w.end()
-	if t.Failed() {
-		t.Logf("seed %d\n%s\n%s", seed, strings.Join(w.log, "\n"), w.server.Dump(kindsRead...))
-	}
+	seeds.Report(t, seed, append(w.log, w.server.Dump(kindsRead...)))
 	for _, p := range w.process {
 		p.Crash()
 	}

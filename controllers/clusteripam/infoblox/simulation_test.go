@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -33,42 +32,39 @@ import (
 	"github.com/multicidr/controller-manager/controllers/internal/race"
 	"github.com/multicidr/controller-manager/controllers/writes"
 	"github.com/multicidr/controller-manager/test/contracttest"
+	"github.com/multicidr/controller-manager/test/seeds"
 	"github.com/multicidr/controller-manager/test/wapitest"
-)
-
-var (
-	seedsFlag = flag.Uint64("simulation.seeds", race.Part(uint64(60)), "how many histories TestSimulation makes")
-	firstFlag = flag.Uint64("simulation.first", 1, "the seed of the first of them")
-	movesFlag = flag.Int("simulation.moves", 60, "how many moves each has")
-	traceFlag = flag.Bool("simulation.trace", false, "print every history")
 )
 
 // TestSimulation: the controllers of two management clusters, with one Infoblox. Answers are lost or late on both sides, controllers are restarted at any time, and
 // clusters are moved as clusterctl does it. The judge sees only what the API servers and Infoblox have.
 func TestSimulation(t *testing.T) {
 	covered := map[string]int{}
-	for seed := *firstFlag; seed < *firstFlag+*seedsFlag; seed++ {
+	histories := seeds.Each(t, race.Part(uint64(60)), func(t *testing.T, seed uint64) {
 		var w *world
 		synctest.Test(t, func(t *testing.T) {
 			w = newWorld(t, seed)
-			w.run(*movesFlag)
+			w.run(60)
 		})
-		if *traceFlag || w.violation != "" {
-			t.Logf("seed %d:\n%s", seed, strings.Join(w.trace, "\n"))
-		}
-		if w.violation != "" {
-			t.Fatalf("seed %d: %s", seed, w.violation)
-		}
+		w.report(t, seed)
 		for what, n := range w.covered {
 			covered[what] += n
 		}
-	}
+	})
 	for _, what := range []string{"told", "released", "shared", "exhausted", "restart", "moved", "moved without an address", "own name", "record deleted by hand", "restored"} {
-		if covered[what] == 0 && *seedsFlag >= 60 {
-			t.Errorf("in %d histories it never happened: %s", *seedsFlag, what)
+		if covered[what] == 0 && histories >= 60 && !t.Failed() {
+			t.Errorf("in %d histories it never happened: %s", histories, what)
 		}
 	}
 	t.Log(covered)
+}
+
+// report fails the test if anything was wrong, with the history.
+func (w *world) report(t *testing.T, seed uint64) {
+	if w.violation != "" {
+		t.Error(w.violation)
+	}
+	seeds.Report(t, seed, w.trace)
 }
 
 // world is two API servers, their controllers, and an Infoblox.

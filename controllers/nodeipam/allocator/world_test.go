@@ -1,14 +1,12 @@
 package allocator_test
 
 import (
-	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -22,6 +20,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
+	"github.com/multicidr/controller-manager/test/seeds"
 )
 
 // unanswered is for how long the server may carry out a write without an answer.
@@ -69,7 +68,6 @@ func newWorld(t *testing.T, seed uint64) *world {
 		t: t, d: rand.New(rand.NewPCG(seed, 7)), now: time.Unix(1000, 0), rough: true,
 		stored: map[string]*v1.Node{}, byUs: map[types.UID]bool{}, pools: map[string]*networkingv1.ClusterCIDR{},
 	}
-	w.note("seed %d", seed)
 	w.restart()
 	return w
 }
@@ -80,7 +78,7 @@ func (w *world) note(format string, args ...any) {
 
 func (w *world) fail(format string, args ...any) {
 	w.t.Helper()
-	w.t.Fatalf("%s\n%s", fmt.Sprintf(format, args...), strings.Join(w.history, "\n"))
+	w.t.Fatalf(format, args...)
 }
 
 // one draws a key.
@@ -614,24 +612,20 @@ func (w *world) checkFindings() {
 	}
 }
 
-var (
-	first = flag.Uint64("simulation.first", 1, "the seed of the first history")
-	seeds = flag.Uint64("simulation.seeds", race.Part(uint64(300)), "how many histories TestHistories makes")
-)
-
 // TestHistories lets users, a server that fails, late handlers and workers act in any order, and checks after each step what is promised: no
 // two Nodes have or may get the same addresses, nothing leaks, older Nodes come first, and in the end everybody is served.
 func TestHistories(t *testing.T) {
 	served := 0
-	for seed := *first; seed < *first+*seeds; seed++ {
+	n := seeds.Each(t, race.Part(uint64(300)), func(t *testing.T, seed uint64) {
 		w := newWorld(t, seed)
+		defer func() { seeds.Report(t, seed, w.history) }()
 		for range 300 {
 			w.step()
 		}
 		w.settle()
 		served += w.served
-	}
-	if t.Logf("%d Nodes were served", served); uint64(served) < 5*(*seeds) {
+	})
+	if t.Logf("%d Nodes were served", served); uint64(served) < 5*n && !t.Failed() {
 		t.Error("too few were served")
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/internal/race"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/test/seeds"
 )
 
 func one[T any](d *rand.Rand, all ...T) T { return all[d.IntN(len(all))] }
@@ -85,13 +86,14 @@ func drawAny(d *rand.Rand, name string) *networkingv1.ClusterCIDR {
 
 // Whatever a cluster has, every question is answered, and the answers agree with each other.
 func TestRandomClusters(t *testing.T) {
-	for seed := range race.Part(uint64(1000)) {
+	seeds.Each(t, race.Part(uint64(1000)), func(t *testing.T, seed uint64) {
 		d := rand.New(rand.NewPCG(seed, 0))
 		objects := draw(d)
 		fail := func(format string, args ...any) {
 			t.Helper()
-			t.Fatalf("seed %d: %s", seed, fmt.Sprintf(format, args...))
+			t.Fatalf(format, args...)
 		}
+		defer seeds.Report(t, seed, nil)
 		c := New(objects)
 		s := c.Status()
 		if n := s.Nodes; n.Total != len(objects.Nodes) || n.Allocated+n.Reserved+n.Pending+n.Deleting+n.None != n.Total {
@@ -155,7 +157,7 @@ func TestRandomClusters(t *testing.T) {
 				fail("new Node %d: %s: %+v", i+1, why, e)
 			}
 		}
-	}
+	})
 }
 
 // unsound says what contradicts itself in an explanation of what the controller would do; empty if nothing does.

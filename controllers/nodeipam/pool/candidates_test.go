@@ -16,6 +16,7 @@ import (
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
+	"github.com/multicidr/controller-manager/test/seeds"
 )
 
 // matches reports whether a selector matches the Node as the scheduler has it, and the requirements of the largest term that does.
@@ -36,7 +37,8 @@ func matches(selector *v1.NodeSelector, node *v1.Node) (specificity int, ok bool
 // were before.
 func TestCandidates(t *testing.T) {
 	found := 0
-	for seed := range race.Part(uint64(100)) {
+	seeds.Each(t, race.Part(uint64(100)), func(t *testing.T, seed uint64) {
+		defer seeds.Report(t, seed, nil)
 		d := rand.New(rand.NewPCG(seed, 0))
 		var c pool.Candidates
 		pools, selectors := map[string]*pool.Pool{}, map[string]*v1.NodeSelector{}
@@ -59,11 +61,11 @@ func TestCandidates(t *testing.T) {
 			}
 			got := namesOf(&c, n)
 			if diff := cmp.Diff(slowly(pools, selectors, n), got); diff != "" {
-				t.Fatalf("seed %d, step %d, Node %s with %v (-want +got):\n%s", seed, step, n.Name, n.Labels, diff)
+				t.Fatalf("step %d, Node %s with %v (-want +got):\n%s", step, n.Name, n.Labels, diff)
 			}
 			for _, p := range pools {
 				if why := p.Mismatch(n); (why == "") != p.Matches(n) || p.Matches(n) != slices.Contains(got, p.Name) {
-					t.Fatalf("seed %d, step %d, Node %s with %v: %s matches is %v, but it %s", seed, step, n.Name, n.Labels, p.Name, p.Matches(n), why)
+					t.Fatalf("step %d, Node %s with %v: %s matches is %v, but it %s", step, n.Name, n.Labels, p.Name, p.Matches(n), why)
 				}
 			}
 			found += len(got)
@@ -72,9 +74,9 @@ func TestCandidates(t *testing.T) {
 			c.Remove(p)
 		}
 		if left := namesOf(&c, Node("n")); len(left) > 0 {
-			t.Fatalf("seed %d: %d pools are found when all are gone", seed, len(left))
+			t.Fatalf("%d pools are found when all are gone", len(left))
 		}
-	}
+	})
 	if found < 1000 {
 		t.Errorf("%d candidates are too few to compare", found)
 	}

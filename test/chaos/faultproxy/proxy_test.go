@@ -229,32 +229,6 @@ func TestFaultsOfRequests(t *testing.T) {
 	}
 }
 
-func TestEveryRefusalIsDrawn(t *testing.T) {
-	d := newDice(1)
-	got := map[int]bool{}
-	for range 100 {
-		got[d.draw(Faults{Refuse: 1}, false).status] = true
-	}
-	want := map[int]bool{429: true, 500: true, 503: true, 504: true}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-func TestSharesAddUp(t *testing.T) {
-	d := newDice(1)
-	got := map[Fault]int{}
-	const draws = 10_000
-	for range draws {
-		got[d.draw(Faults{LoseAnswers: .1, DelayRequests: .2, DelayAnswers: .1, Refuse: .2, Drop: .1, MaxDelay: time.Second}, false).fault]++
-	}
-	for fault, share := range map[Fault]float64{LostAnswer: .1, LateRequest: .2, LateAnswer: .1, Refused: .2, Dropped: .1, None: .3} {
-		if n := float64(got[fault]); n < 0.8*share*draws || n > 1.2*share*draws {
-			t.Errorf("%q in %.0f of %d requests, want about %.0f", fault, n, draws, share*draws)
-		}
-	}
-}
-
 // anyTime is for what is expected at any time.
 var anyTime = cmpopts.IgnoreFields(Exchange{}, "Received")
 
@@ -488,25 +462,6 @@ func TestWatchesDoNotLast(t *testing.T) {
 	}
 	if n := p.Counts()[CutWatch]; n != 2 {
 		t.Errorf("%d watches were cut, want 2", n)
-	}
-}
-
-func TestSevered(t *testing.T) {
-	u := newUpstream(t)
-	p, config := newProxy(t, u, nil)
-	client := httpClient(t, config)
-	p.Sever()
-	for range 3 {
-		if _, _, err := do(t.Context(), client, "GET", p.URL()); err == nil {
-			t.Error("a request passed")
-		}
-	}
-	p.Heal()
-	if _, _, err := do(t.Context(), client, "GET", p.URL()); err != nil {
-		t.Errorf("after it healed: %v", err)
-	}
-	if hits := u.hits.Load(); hits != 1 {
-		t.Errorf("%d requests reached the server, want the one after it healed", hits)
 	}
 }
 
