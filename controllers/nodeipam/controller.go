@@ -77,7 +77,7 @@ type Controller struct {
 	Config
 	api      api.API
 	identity string // of this process: the holder in the Lease, or a generated one without leader election
-	health   health.Health
+	health   *health.Health
 	informer cache.SharedIndexInformer // of ClusterCIDRs
 	events   *events
 
@@ -111,23 +111,17 @@ func New(cfg Config) (*Controller, error) {
 		events:           newEvents(cfg.Client),
 	}
 	c.api = api.API{Kube: cfg.Client, ClusterCIDRs: cfg.ClusterCIDRClient, Fence: cfg.Fence, Limiter: cfg.Limiter}
-	c.health.Watches = cfg.Watches
-	c.health.WaitFor(health.Problem{What: "the start"})
 	factory := externalversions.NewSharedInformerFactoryWithOptions(cfg.ClusterCIDRClient, 0, externalversions.WithTransform(WithoutManagedFields))
 	c.informer = factory.Networking().V1().ClusterCIDRs().Informer()
 	c.state.SetService(fromflags.ServiceRanges, cfg.ServiceRanges)
-	return c, c.follow()
-}
-
-// follow makes the health check know of failing watches.
-func (c *Controller) follow() error {
-	if c.health.Watches == nil {
-		c.health.Watches = &health.Watches{}
-		if err := errors.Join(c.health.Watches.Follow("Nodes", c.Nodes.Informer()), c.health.Watches.Follow("ServiceCIDRs", c.ServiceCIDRs.Informer())); err != nil {
-			return err
-		}
+	watches, err := cfg.Watches, error(nil)
+	if watches == nil {
+		watches = &health.Watches{}
+		err = errors.Join(watches.Follow("Nodes", c.Nodes.Informer()), watches.Follow("ServiceCIDRs", c.ServiceCIDRs.Informer()))
 	}
-	return c.health.Watches.Follow("ClusterCIDRs", c.informer)
+	c.health = health.New(watches)
+	c.health.WaitFor(health.Problem{What: "the start"})
+	return c, errors.Join(err, watches.Follow("ClusterCIDRs", c.informer))
 }
 
 // WithoutManagedFields is a transformer of informers that keeps their caches small.
@@ -147,7 +141,7 @@ func (c *Controller) Run(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	logger.Info("Starting controller", "controller", Name)
 	defer logger.Info("Stopped controller", "controller", Name)
-	defer metrics.Show(metrics.Source{Ready: func() bool { return c.health.Check(nil) == nil }, Failing: c.health.Failing, Figures: c.figures})()
+	defer metrics.Show(metrics.Source{Health: c.health, With: c.whenStarted})()
 
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -215,19 +209,12 @@ func (c *Controller) note(ctx context.Context, kind health.Kind, name string, er
 }
 
 // HealthChecker reports an error that says what to do, as long as the controller cannot do all of its work.
-func (c *Controller) HealthChecker() healthz.UnnamedHealthChecker { return &c.health }
+func (c *Controller) HealthChecker() healthz.UnnamedHealthChecker { return c.health }
 
 // DebuggingHandler serves the debug page: see package debugpage.
 func (c *Controller) DebuggingHandler() http.Handler {
 	return debugpage.Handler(debugpage.Source{
-		Controller: Name,
-		Time:       func() time.Time { return time.Now().UTC() },
-		Problem: func() string {
-			if err := c.health.Check(nil); err != nil {
-				return err.Error()
-			}
-			return ""
-		},
+		Health: c.health,
 		Nodes: func() []*v1.Node {
 			nodes, _ := c.Nodes.Lister().List(labels.Everything()) // It fails only for a selector that cannot be parsed.
 			return nodes
