@@ -28,6 +28,8 @@ import (
 const (
 	// lookInterval is how often a cache that is behind is looked at.
 	lookInterval = 50 * time.Millisecond
+	// recordInterval is how often the handlers are asked whether they have recorded everything. cache.WaitForCacheSync asks every 100 ms.
+	recordInterval = 5 * time.Millisecond
 	// readInterval is how often a read is repeated that fails, and how long a cache is asked for its version.
 	readInterval = time.Second
 	// compareInterval is how often a cache is compared with a consistent list while it is behind.
@@ -110,19 +112,22 @@ func (c *Controller) start(ctx context.Context) bool {
 	return true
 }
 
-// addHandlers adds the handlers, and returns true when everything that the caches show is recorded.
+// addHandlers adds the handlers, and returns true when everything that the caches show is recorded. What a Node's podCIDRs mean depends on
+// ClusterCIDRs, so they come first.
 func addHandlers(ctx context.Context, kinds []*kind) bool {
-	var synced []cache.InformerSynced
 	for _, k := range kinds {
 		registration, err := k.informer.AddEventHandler(k.handler)
 		if err != nil { // The informer has ended, and so has ctx.
 			return false
 		}
-		if k.asOf != "" {
-			synced = append(synced, registration.HasSynced)
+		if k.asOf == "" {
+			continue
+		}
+		if err := wait.PollUntilContextCancel(ctx, recordInterval, true, func(context.Context) (bool, error) { return registration.HasSynced(), nil }); err != nil {
+			return false
 		}
 	}
-	return cache.WaitForCacheSync(ctx.Done(), synced...)
+	return true
 }
 
 // read makes a consistent read of a kind, unless there is one. It repeats it until it succeeds, and says what to do.
