@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -24,7 +23,6 @@ import (
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	"github.com/multicidr/controller-manager/apis/generated/informers/externalversions"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
-	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/api"
@@ -56,12 +54,9 @@ type Config struct {
 	NodesAsOf string
 	// Watches are those of shared informers that run before New; nil: New follows all informers.
 	Watches *health.Watches
-	// ServiceRanges are the ranges of --service-cluster-ip-range. Like those of ServiceCIDRs, they are never allocated.
-	ServiceRanges []netip.Prefix
-	// FromFlags are the in-tree allocator's flags, from which a ClusterCIDR is made.
+	// FromFlags are the in-tree allocator's flags: a ClusterCIDR is made from them, they name service ranges, which like those of ServiceCIDRs
+	// are never allocated, and they say which family comes first in podCIDRs.
 	FromFlags fromflags.Flags
-	// PrimaryFamily is the family that comes first in podCIDRs.
-	PrimaryFamily ipam.Family
 	// Workers is how many Nodes are written concurrently.
 	Workers int
 	// Limiter limits requests; nil means no limit here.
@@ -76,7 +71,6 @@ type Config struct {
 type Controller struct {
 	Config
 	api      api.API
-	identity string // of this process: the holder in the Lease, or a generated one without leader election
 	health   *health.Health
 	informer cache.SharedIndexInformer // of ClusterCIDRs
 	events   *events
@@ -96,24 +90,27 @@ type clusterCIDR struct {
 	looked time.Time
 }
 
-// New returns a controller. It does no I/O.
+// New returns a controller, or what is wrong with the flags. It does no I/O.
 func New(cfg Config) (*Controller, error) {
+	if err := errors.Join(cfg.FromFlags.Validate()...); err != nil {
+		return nil, err
+	}
 	if cfg.Fence == nil {
 		cfg.Fence = &lease.Fence{}
 	}
 	c := &Controller{
 		Config:           cfg,
-		identity:         cfg.Fence.Identity(),
 		nodeQueue:        queues.New[string]("multi_cidr_node_ipam_nodes", queues.RetryMax),
 		clusterCIDRQueue: queues.New[string]("multi_cidr_node_ipam_clustercidrs", queues.RetryMax),
 		state:            allocator.New(),
 		clusterCIDRs:     map[string]*clusterCIDR{},
 		events:           newEvents(cfg.Client),
 	}
-	c.api = api.API{Kube: cfg.Client, ClusterCIDRs: cfg.ClusterCIDRClient, Fence: cfg.Fence, Limiter: cfg.Limiter}
+	c.api = api.API{ClusterCIDRs: cfg.ClusterCIDRClient, Fence: cfg.Fence, Limiter: cfg.Limiter}
 	factory := externalversions.NewSharedInformerFactoryWithOptions(cfg.ClusterCIDRClient, 0, externalversions.WithTransform(WithoutManagedFields))
 	c.informer = factory.Networking().V1().ClusterCIDRs().Informer()
-	c.state.SetService(fromflags.ServiceRanges, cfg.ServiceRanges)
+	ranges, _ := cfg.FromFlags.ServiceRanges()
+	c.state.SetService(fromflags.ServiceRanges, ranges)
 	watches, err := cfg.Watches, error(nil)
 	if watches == nil {
 		watches = &health.Watches{}
