@@ -20,8 +20,8 @@ import (
 	"github.com/multicidr/controller-manager/controllers/internal/race"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
-	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
+	. "github.com/multicidr/controller-manager/test/objects"
 )
 
 // unanswered is for how long the server may carry out a write without an answer.

@@ -20,8 +20,8 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/api"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
-	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
+	. "github.com/multicidr/controller-manager/test/objects"
 )
 
 // scraped returns what a scrape shows under these names, without comments and the prefix of names.
