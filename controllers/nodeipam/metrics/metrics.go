@@ -37,8 +37,13 @@ type Source struct {
 	With func(func(*allocator.State)) bool
 }
 
+// stateDescs are what desc has returned.
+var stateDescs []*metrics.Desc
+
 func desc(stability metrics.StabilityLevel, name, help string, labels ...string) *metrics.Desc {
-	return metrics.NewDesc(Prefix+name, help, labels, nil, stability, "")
+	d := metrics.NewDesc(Prefix+name, help, labels, nil, stability, "")
+	stateDescs = append(stateDescs, d)
+	return d
 }
 
 var (
@@ -77,11 +82,6 @@ var (
 		"Counter measuring total number of CIDR releases.", "clusterCIDR", "clusterCIDRName")
 	triesDesc = desc(metrics.STABLE, "multicidrset_allocation_tries_per_request",
 		"Histogram measuring CIDR allocation tries per request: 1 if the next CIDR was free.", "clusterCIDR", "clusterCIDRName")
-
-	stateDescs = []*metrics.Desc{
-		readyDesc, failingDesc, stateDesc, blocksDesc, coveredDesc, blockersDesc, waitingDesc, sharingDesc, outsidersDesc, holdingDesc, showingDesc,
-		maxDesc, usageDesc, allocationsDesc, releasesDesc, triesDesc,
-	}
 
 	assignmentDuration = metrics.NewHistogram(&metrics.HistogramOpts{
 		Name:           Prefix + "assignment_duration_seconds",
