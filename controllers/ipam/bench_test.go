@@ -135,12 +135,12 @@ func BenchmarkExclusions(b *testing.B) {
 func BenchmarkRebuild(b *testing.B) {
 	const nodes = 100_000
 	p := pool("dual", cut(b, "10.0.0.0/8", 28), cut(b, "fd00::/32", 64))
-	shown := filled(b, p, nodes).held
+	shown := filled(b, p, nodes).held[Node]
 	b.ReportAllocs()
 	for b.Loop() {
 		var l Ledger
-		for o, prefixes := range shown {
-			l.Hold(o, prefixes...)
+		for id, prefixes := range shown {
+			l.Hold(Owner{Kind: Node, ID: id}, prefixes...)
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/nodes, "ns/Node")

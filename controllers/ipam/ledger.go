@@ -44,8 +44,8 @@ type Holding struct {
 // Invariant: taken has exactly the prefixes in held, each once per owner and with its owners, sorted by kind and ID.
 type Ledger struct {
 	taken   PrefixMap[[]Owner]
-	held    map[Owner][]netip.Prefix
-	cursors map[string][2]netip.Addr // by Pool.ID and Family: where the search for the pool's next block continues
+	held    [2]map[string][]netip.Prefix // by kind and ID
+	cursors map[string][2]netip.Addr     // by Pool.ID and Family: where the search for the pool's next block continues
 }
 
 // look returns one free block of every range of p, in the order of Pool.Ranges, whatever the state of p. In each range the search goes on where
@@ -103,7 +103,7 @@ func (l *Ledger) Hold(o Owner, prefixes ...netip.Prefix) {
 
 // replace replaces everything that o holds by now, which must be valid, masked and without duplicates.
 func (l *Ledger) replace(o Owner, now []netip.Prefix) {
-	before := l.held[o]
+	before := l.Held(o)
 	for _, p := range now {
 		if slices.Contains(before, p) {
 			continue
@@ -121,17 +121,17 @@ func (l *Ledger) replace(o Owner, now []netip.Prefix) {
 		l.taken.Remove(p)
 	}
 	if len(now) == 0 {
-		delete(l.held, o)
+		delete(l.held[o.Kind], o.ID)
 		return
 	}
-	if l.held == nil {
-		l.held = map[Owner][]netip.Prefix{}
+	if l.held[o.Kind] == nil {
+		l.held[o.Kind] = map[string][]netip.Prefix{}
 	}
-	l.held[o] = now
+	l.held[o.Kind][o.ID] = now
 }
 
 // Held returns what o holds, in the order in which Hold or Reserve got it. The caller must not modify it.
-func (l *Ledger) Held(o Owner) []netip.Prefix { return l.held[o] }
+func (l *Ledger) Held(o Owner) []netip.Prefix { return l.held[o.Kind][o.ID] }
 
 // Holdings yields every holding that shares an address with p, which must be valid. First come the holdings that contain p, widest first, then
 // those inside p in address order, a wider one before those that it contains. Holdings of the same prefix are ordered by the owner's kind and
@@ -153,7 +153,7 @@ func (l *Ledger) Holdings(p netip.Prefix) iter.Seq[Holding] {
 // prefixes of o, and for each prefix yields in the order of [Ledger.Holdings]. The ledger must not change meanwhile.
 func (l *Ledger) Conflicts(o Owner) iter.Seq[Holding] {
 	return func(yield func(Holding) bool) {
-		held := l.held[o]
+		held := l.Held(o)
 		for i, p := range held {
 			for h := range l.Holdings(p) {
 				if h.Owner == o || slices.ContainsFunc(held[:i], h.Prefix.Overlaps) {

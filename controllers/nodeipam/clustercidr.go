@@ -57,7 +57,7 @@ func (c *Controller) syncClusterCIDR(ctx context.Context, name string) error {
 		return finalizer
 	}
 	if !shows(due.object.Status, due.status) {
-		status = c.applyStatus(ctx, due.object, due.status)
+		status = wrote(due.object, "apply status", c.api.ApplyStatus(ctx, name, api.StatusPatch(due.object, due.status)))
 	}
 	c.note(ctx, health.WritesStatus, name, status)
 	return errors.Join(finalizer, status)
@@ -103,19 +103,15 @@ func (c *Controller) keepsFinalizer(s *allocator.State, cc *networkingv1.Cluster
 }
 
 func (c *Controller) patchFinalizers(ctx context.Context, cc *networkingv1.ClusterCIDR, present bool) error {
-	err := c.patchClusterCIDR(ctx, cc, "patch finalizers", api.FinalizersPatch(cc, present))
+	err := wrote(cc, "patch finalizers", c.api.PatchClusterCIDR(ctx, cc.Name, api.FinalizersPatch(cc, present)))
 	if err == nil {
 		klog.FromContext(ctx).Info("Updated finalizer", "clusterCIDR", klog.KObj(cc), "present", present)
 	}
 	return err
 }
 
-func (c *Controller) patchClusterCIDR(ctx context.Context, cc *networkingv1.ClusterCIDR, what string, patch []byte) error {
-	return c.wrote(cc, what, c.api.PatchClusterCIDR(ctx, cc.Name, patch))
-}
-
-// wrote notes the answer to a write about a ClusterCIDR.
-func (c *Controller) wrote(cc *networkingv1.ClusterCIDR, what string, err error) error {
+// wrote is what the answer to a write about a ClusterCIDR means.
+func wrote(cc *networkingv1.ClusterCIDR, what string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -155,10 +151,6 @@ func showsRange(status, want *networkingv1.RangeStatus) bool {
 	is := *status
 	is.Cursor = "" //nolint:staticcheck // An earlier version may have written one.
 	return is == *want
-}
-
-func (c *Controller) applyStatus(ctx context.Context, cc *networkingv1.ClusterCIDR, want networkingv1.ClusterCIDRStatus) error {
-	return c.wrote(cc, "apply status", c.api.ApplyStatus(ctx, cc.Name, api.StatusPatch(cc, want)))
 }
 
 // followFlags makes the ClusterCIDRs that were made from flags what the flags say now: semantics of package fromflags.
@@ -205,7 +197,7 @@ func (c *Controller) createFromFlags(ctx context.Context, cc *networkingv1.Clust
 
 // writeAllocation enables or disables a ClusterCIDR, and in the same write annotates that the controller did so.
 func (c *Controller) writeAllocation(ctx context.Context, cc *networkingv1.ClusterCIDR, mode networkingv1.AllocationMode) error {
-	err := c.patchClusterCIDR(ctx, cc, "patch allocation", api.AllocationPatch(cc, mode))
+	err := wrote(cc, "patch allocation", c.api.PatchClusterCIDR(ctx, cc.Name, api.AllocationPatch(cc, mode)))
 	if err == nil {
 		klog.FromContext(ctx).Info("Followed the flags", "clusterCIDR", klog.KObj(cc), "allocation", mode)
 		if why := fromflags.Superseded(cc, c.FromFlags); mode == networkingv1.AllocationDisabled && why != "" {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -24,7 +23,6 @@ import (
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	"github.com/multicidr/controller-manager/apis/generated/informers/externalversions"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
-	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/api"
@@ -59,12 +57,9 @@ type Config struct {
 	NodesAsOf string
 	// Watches are those of shared informers that run before New; nil: New follows all informers.
 	Watches *health.Watches
-	// ServiceRanges are the ranges of --service-cluster-ip-range. Like those of ServiceCIDRs, they are never allocated.
-	ServiceRanges []netip.Prefix
-	// FromFlags are the in-tree allocator's flags, from which a ClusterCIDR is made.
+	// FromFlags are the in-tree allocator's flags: a ClusterCIDR is made from them, they name service ranges, which like those of ServiceCIDRs
+	// are never allocated, and they say which family comes first in podCIDRs.
 	FromFlags fromflags.Flags
-	// PrimaryFamily is the family that comes first in podCIDRs.
-	PrimaryFamily ipam.Family
 	// Workers is how many Nodes are written concurrently.
 	Workers int
 	// Limiter limits requests; nil means no limit here.
@@ -79,8 +74,7 @@ type Config struct {
 type Controller struct {
 	Config
 	api      api.API
-	identity string // of this process: the holder in the Lease, or a generated one without leader election
-	health   health.Health
+	health   *health.Health
 	informer cache.SharedIndexInformer // of ClusterCIDRs
 	events   *events
 
@@ -99,38 +93,35 @@ type clusterCIDR struct {
 	looked time.Time
 }
 
-// New returns a controller. It does no I/O.
+// New returns a controller, or what is wrong with the flags. It does no I/O.
 func New(cfg Config) (*Controller, error) {
+	if err := errors.Join(cfg.FromFlags.Validate()...); err != nil {
+		return nil, err
+	}
 	if cfg.Fence == nil {
 		cfg.Fence = &lease.Fence{}
 	}
 	c := &Controller{
 		Config:           cfg,
-		identity:         cfg.Fence.Identity(),
 		nodeQueue:        queues.New[string]("multi_cidr_node_ipam_nodes", queues.RetryMax),
 		clusterCIDRQueue: queues.New[string]("multi_cidr_node_ipam_clustercidrs", queues.RetryMax),
 		state:            allocator.New(),
 		clusterCIDRs:     map[string]*clusterCIDR{},
 		events:           newEvents(cfg.Client),
 	}
-	c.api = api.API{Kube: cfg.Client, ClusterCIDRs: cfg.ClusterCIDRClient, Fence: cfg.Fence, Limiter: cfg.Limiter}
-	c.health.Watches = cfg.Watches
-	c.health.WaitFor(health.Problem{What: "the start"})
+	c.api = api.API{ClusterCIDRs: cfg.ClusterCIDRClient, Fence: cfg.Fence, Limiter: cfg.Limiter}
 	factory := externalversions.NewSharedInformerFactoryWithOptions(cfg.ClusterCIDRClient, 0, externalversions.WithTransform(WithoutManagedFields))
 	c.informer = factory.Networking().V1().ClusterCIDRs().Informer()
-	c.state.SetService(fromflags.ServiceRanges, cfg.ServiceRanges)
-	return c, c.follow()
-}
-
-// follow makes the health check know of failing watches.
-func (c *Controller) follow() error {
-	if c.health.Watches == nil {
-		c.health.Watches = &health.Watches{}
-		if err := errors.Join(c.health.Watches.Follow("Nodes", c.Nodes.Informer()), c.health.Watches.Follow("ServiceCIDRs", c.ServiceCIDRs.Informer())); err != nil {
-			return err
-		}
+	ranges, _ := cfg.FromFlags.ServiceRanges()
+	c.state.SetService(fromflags.ServiceRanges, ranges)
+	watches, err := cfg.Watches, error(nil)
+	if watches == nil {
+		watches = &health.Watches{}
+		err = errors.Join(watches.Follow("Nodes", c.Nodes.Informer()), watches.Follow("ServiceCIDRs", c.ServiceCIDRs.Informer()))
 	}
-	return c.health.Watches.Follow("ClusterCIDRs", c.informer)
+	c.health = health.New(watches)
+	c.health.WaitFor(health.Problem{What: "the start"})
+	return c, errors.Join(err, watches.Follow("ClusterCIDRs", c.informer))
 }
 
 // WithoutManagedFields is a transformer of informers that keeps their caches small.
@@ -150,7 +141,7 @@ func (c *Controller) Run(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	logger.Info("Starting controller", "controller", Name)
 	defer logger.Info("Stopped controller", "controller", Name)
-	defer metrics.Show(metrics.Source{Ready: func() bool { return c.health.Check(nil) == nil }, Failing: c.health.Failing, Figures: c.figures})()
+	defer metrics.Show(metrics.Source{Health: c.health, With: c.whenStarted})()
 
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -218,19 +209,12 @@ func (c *Controller) note(ctx context.Context, kind health.Kind, name string, er
 }
 
 // HealthChecker reports an error that says what to do, as long as the controller cannot do all of its work.
-func (c *Controller) HealthChecker() healthz.UnnamedHealthChecker { return &c.health }
+func (c *Controller) HealthChecker() healthz.UnnamedHealthChecker { return c.health }
 
 // DebuggingHandler serves the debug page: see package debugpage.
 func (c *Controller) DebuggingHandler() http.Handler {
 	return debugpage.Handler(debugpage.Source{
-		Controller: Name,
-		Time:       func() time.Time { return time.Now().UTC() },
-		Problem: func() string {
-			if err := c.health.Check(nil); err != nil {
-				return err.Error()
-			}
-			return ""
-		},
+		Health: c.health,
 		Nodes: func() []*v1.Node {
 			nodes, _ := c.Nodes.Lister().List(labels.Everything()) // It fails only for a selector that cannot be parsed.
 			return nodes

@@ -61,7 +61,7 @@ func (c *Controller) report(node *v1.Node, seen allocator.Seen) {
 		utilruntime.HandleError(fmt.Errorf("node %s: %w", node.Name, seen.Unread))
 	case seen.NotKept:
 		c.notKept(node.Name)
-	case writer == c.identity:
+	case writer == c.Fence.Identity():
 		observeAssignment(seen.Since)
 	case seen.First && (writer != "" || !seen.Own): // Without a writer they are this process's own if it sent them: a policy then removes annotations.
 		c.writtenByOther(node)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -92,12 +93,12 @@ func (c *Controller) write(ctx context.Context, name string, uid types.UID) erro
 		leave()
 		return writes.Later(0) // Ask again what is next.
 	}
-	logger, podCIDRs := klog.FromContext(ctx), api.PodCIDRs(r.Blocks, c.PrimaryFamily)
+	logger, podCIDRs := klog.FromContext(ctx), api.PodCIDRs(r.Blocks, c.FromFlags.PrimaryFamily())
 	if r.First {
 		// Logged before it is sent, for somebody who later must find out what this process may have assigned: an answer can be lost.
 		logger.Info("Assigning podCIDRs", "node", klog.KRef("", name), "podCIDRs", podCIDRs, "clusterCIDR", r.ClusterCIDR)
 	}
-	version, err := c.api.PatchNode(ctx, name, api.PodCIDRsPatch(r.UID, r.ClusterCIDR, podCIDRs, c.identity))
+	version, err := api.PatchNode(ctx, c.Client, name, api.PodCIDRsPatch(r.UID, r.ClusterCIDR, podCIDRs, c.Fence.Identity()))
 	metrics.CountPatch(err)
 	if !api.Unanswered(err) {
 		leave()
@@ -150,7 +151,7 @@ func observeAssignment(since time.Time) {
 func (c *Controller) readBack(ctx context.Context, name string, uid types.UID) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writes.Timeout)
 	defer cancel()
-	node, err := c.api.GetNode(ctx, name)
+	node, err := c.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}) // from etcd: no cache is asked
 	switch {
 	case writes.NotThere(err) || err == nil && (node.UID != uid || !pool.ShowsPodCIDRs(node)):
 		c.with(func(s *allocator.State) { s.NotStored(name, uid) })

@@ -28,11 +28,11 @@ import (
 const (
 	// lookInterval is how often a cache that is behind is looked at.
 	lookInterval = 50 * time.Millisecond
+	// recordInterval is how often the handlers are asked whether they have recorded everything. cache.WaitForCacheSync asks every 100 ms.
+	recordInterval = 5 * time.Millisecond
 	// readInterval is how often a read is repeated that fails, and how long a cache is asked for its version.
 	readInterval = time.Second
-	// compareInterval is how often a cache is compared with a consistent list while it is behind.
-	compareInterval = time.Minute
-	// askInterval is how often the API server is asked meanwhile which of the missing objects are gone.
+	// askInterval is how often the API server is asked which of the objects that a cache does not show are gone.
 	askInterval = 5 * time.Second
 	// readTimeout is how long one request is waited for. The API server ends it after a minute; without a limit, a read whose answer is lost on
 	// the way would never end.
@@ -110,19 +110,22 @@ func (c *Controller) start(ctx context.Context) bool {
 	return true
 }
 
-// addHandlers adds the handlers, and returns true when everything that the caches show is recorded.
+// addHandlers adds the handlers, and returns true when everything that the caches show is recorded. What a Node's podCIDRs mean depends on
+// ClusterCIDRs, so they come first.
 func addHandlers(ctx context.Context, kinds []*kind) bool {
-	var synced []cache.InformerSynced
 	for _, k := range kinds {
 		registration, err := k.informer.AddEventHandler(k.handler)
 		if err != nil { // The informer has ended, and so has ctx.
 			return false
 		}
-		if k.asOf != "" {
-			synced = append(synced, registration.HasSynced)
+		if k.asOf == "" {
+			continue
+		}
+		if err := wait.PollUntilContextCancel(ctx, recordInterval, true, func(context.Context) (bool, error) { return registration.HasSynced(), nil }); err != nil {
+			return false
 		}
 	}
-	return cache.WaitForCacheSync(ctx.Done(), synced...)
+	return true
 }
 
 // read makes a consistent read of a kind, unless there is one. It repeats it until it succeeds, and says what to do.
@@ -178,42 +181,34 @@ func storeVersion(store cache.Store) string {
 // compare returns true when the cache shows everything that a consistent list shows and that is not gone by then. It needs the objects in the
 // cache, not its version: a quiet cache may not learn for a minute, or never, that it has missed nothing.
 func (c *Controller) compare(ctx context.Context, k *kind) bool {
-	for {
-		var behind map[string]metav1.Object // what the cache does not show, by name
-		err := wait.PollUntilContextCancel(ctx, readInterval, true, func(ctx context.Context) (bool, error) {
-			var err error
-			behind, err = k.listAll(ctx)
-			if err != nil {
-				c.cannotRead(ctx, k, err)
-			}
-			return err == nil, nil
-		})
-		if err != nil {
-			return false
+	var behind map[string]metav1.Object // what the cache does not show, by name
+	err := wait.PollUntilContextCancel(ctx, readInterval, true, func(ctx context.Context) (bool, error) {
+		var err error
+		if behind, err = k.listAll(ctx); err != nil {
+			c.cannotRead(ctx, k, err)
 		}
-		ask, said := time.Now().Add(readInterval), false
-		err = wait.PollUntilContextTimeout(ctx, lookInterval, compareInterval, true, func(ctx context.Context) (bool, error) {
-			late := time.Now().After(ask)
-			for name, listed := range behind {
-				if stored, _, _ := k.informer.GetStore().GetByKey(name); k.shows(stored, listed) || late && k.gone(ctx, listed) {
-					delete(behind, name)
-					continue
-				}
-				c.health.WaitFor(health.Problem{What: fmt.Sprintf("the cache of %s to show %s as of resource version %s", k.name, name, listed.GetResourceVersion())})
-			}
-			if late {
-				ask = time.Now().Add(askInterval)
-				if !said {
-					klog.FromContext(ctx).Info("Waiting for a cache that lags", "kind", k.name, "objects", len(behind))
-				}
-				said = true
-			}
-			return len(behind) == 0, nil
-		})
-		if err == nil || ctx.Err() != nil {
-			return err == nil
-		}
+		return err == nil, nil
+	})
+	if err != nil {
+		return false
 	}
+	ask := time.Now().Add(readInterval)
+	err = wait.PollUntilContextCancel(ctx, lookInterval, true, func(ctx context.Context) (bool, error) {
+		late := time.Now().After(ask)
+		for name, listed := range behind {
+			if stored, _, _ := k.informer.GetStore().GetByKey(name); k.shows(stored, listed) || late && k.gone(ctx, listed) {
+				delete(behind, name)
+				continue
+			}
+			c.health.WaitFor(health.Problem{What: fmt.Sprintf("the cache of %s to show %s as of resource version %s", k.name, name, listed.GetResourceVersion())})
+		}
+		if late && len(behind) > 0 {
+			ask = time.Now().Add(askInterval)
+			klog.FromContext(ctx).Info("Waiting for a cache that lags", "kind", k.name, "objects", len(behind))
+		}
+		return len(behind) == 0, nil
+	})
+	return err == nil
 }
 
 // cannotRead says what to do about a read that fails.

@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
-	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
@@ -64,7 +63,7 @@ func run(ctx context.Context, c config) error {
 		controller, err := nodeipam.New(nodeipam.Config{
 			Client: client, ClusterCIDRClient: versioned.NewForConfigOrDie(rest),
 			Nodes: factory.Core().V1().Nodes(), ServiceCIDRs: factory.Networking().V1().ServiceCIDRs(), StartInformers: factory.Start, Watches: watches,
-			FromFlags: c.flags, PrimaryFamily: ipam.IPv4, Workers: c.workers, Fence: fence, TakeoverDelay: c.takeover,
+			FromFlags: c.flags, Workers: c.workers, Fence: fence, TakeoverDelay: c.takeover,
 		})
 		if err != nil {
 			return err

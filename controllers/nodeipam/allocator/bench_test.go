@@ -12,8 +12,8 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
-	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
+	. "github.com/multicidr/controller-manager/test/objects"
 )
 
 // BenchmarkCore measures what the state does between the event of a Node and its PATCH, and at a start. `make bench` runs it and holds the

@@ -54,15 +54,17 @@ type State struct {
 	// is said about pending Nodes may have changed, too.
 	walkDue, tellDue bool
 	started          bool // until then handlers only record
-	changes          Changes
-	traffic          map[string]*[2]Traffic // by Pool.ID and family
+	// youngest are the blocks of the youngest Node in each range, by Pool.ID and family, until Start.
+	youngest map[string][2]found
+	changes  Changes
+	traffic  map[string]*[2]Traffic // by Pool.ID and family
 }
 
 // node is what is known about one Node.
 type node struct {
 	name string
 	uid  types.UID
-	// object is the Node as last shown, while it has no podCIDRs, and before Start.
+	// object is the Node as last shown, while it has no podCIDRs.
 	object    *v1.Node
 	addresses []netip.Prefix
 	// since is when the Node was first seen without podCIDRs; zero when it has some.
@@ -100,7 +102,7 @@ type Changes struct {
 func New() *State {
 	return &State{
 		services: map[string][]netip.Prefix{}, pools: map[string]*pool.Pool{}, nodes: map[string]*node{},
-		traffic: map[string]*[2]Traffic{}, changes: Changes{ClusterCIDRs: sets.Set[string]{}},
+		traffic: map[string]*[2]Traffic{}, changes: Changes{ClusterCIDRs: sets.Set[string]{}}, youngest: map[string][2]found{},
 	}
 }
 
@@ -191,10 +193,8 @@ func (s *State) shown(n *node, object *v1.Node, read pool.Reading, isNew bool) (
 	n.unreadable, n.heldBack = read.Unreadable, false
 	s.hold(n, read.Blocks)
 	if !s.started {
-		n.object = object
-		return seen
-	}
-	if before.state == Sent || before.pool != n.pool { // What is shown of a disabled ClusterCIDR may wait for this, or the Node belongs to another one.
+		s.recordAge(object, read.Blocks)
+	} else if before.state == Sent || before.pool != n.pool { // What is shown of a disabled ClusterCIDR may wait for this, or the Node belongs to another one.
 		s.touch(held...)
 	}
 	seen.Work = s.hasFindings(n)
@@ -255,16 +255,16 @@ func (s *State) hold(n *node, blocks []netip.Prefix) {
 		s.countReleases(n, freed)
 		s.walkDue = true
 	}
-	s.changed(before, blocks)
+	if s.started {
+		s.changed(before, blocks)
+	}
 }
 
 // changed notes that somebody has other addresses than before.
 func (s *State) changed(before, after []netip.Prefix) {
-	if s.started {
-		for _, differing := range [][]netip.Prefix{ipam.Without(before, after), ipam.Without(after, before)} {
-			s.touch(differing...)
-			s.tellHolders(differing)
-		}
+	for _, differing := range [][]netip.Prefix{ipam.Without(before, after), ipam.Without(after, before)} {
+		s.touch(differing...)
+		s.tellHolders(differing)
 	}
 }
 
@@ -355,14 +355,12 @@ func (s *State) replacePool(old, now *pool.Pool) {
 		s.pools[now.Name] = now
 		s.candidates.Add(now)
 	}
-	if s.started {
-		s.touch(before...) // What a pool excludes changes what its neighbours share.
-		s.touch(after...)
-		s.changed(before, after)
-		s.walkDue, s.tellDue = true, true
-		if old == nil && len(s.pools) == 1 { // Without a ClusterCIDR no Node was out of range.
-			s.tellFindings()
-		}
+	s.touch(before...) // What a pool excludes changes what its neighbours share.
+	s.touch(after...)
+	s.changed(before, after)
+	s.walkDue, s.tellDue = true, true
+	if old == nil && len(s.pools) == 1 { // Without a ClusterCIDR no Node was out of range.
+		s.tellAstray()
 	}
 }
 
@@ -380,52 +378,48 @@ func (s *State) SetService(source string, ranges []netip.Prefix) {
 	s.walkDue, s.tellDue = true, true
 }
 
-// everything is the address space of each family.
-var everything = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
-
 // Start ends the time in which handlers only record: the state has everything that existed when the caches were found to be fresh. The search
 // in each range goes on behind the block of the youngest Node in it, so that blocks freed before rest as long as possible. The first walk
 // is then due.
 func (s *State) Start() {
-	for _, all := range everything {
-		s.continueBehindYoungest(all)
-	}
-	for _, n := range s.nodes {
-		if n.state == Assigned {
-			n.object = nil
+	for name, p := range s.pools {
+		s.changes.ClusterCIDRs.Insert(name)
+		for _, last := range s.youngest[p.ID] {
+			if last.block.IsValid() {
+				s.ledger.ContinueBehind(&p.Pool, last.block)
+			}
 		}
 	}
-	s.tellFindings()
-	for name := range s.pools {
-		s.changes.ClusterCIDRs.Insert(name)
-	}
+	s.youngest = nil
+	s.changes.Nodes = append(s.changes.Nodes, s.sharing().UnsortedList()...)
 	s.started, s.walkDue, s.tellDue = true, true, true
 }
 
-// tellFindings queues all Nodes with something wrong with their podCIDRs.
-func (s *State) tellFindings() {
-	sharing := s.sharing()
-	for name, n := range s.nodes {
-		if n.state == Assigned && (sharing.Has(name) || s.isAstray(n)) {
-			s.changes.Nodes = append(s.changes.Nodes, name)
+// found is a block that a Node had before this process started.
+type found struct {
+	created time.Time // the Node
+	block   netip.Prefix
+}
+
+// recordAge notes the blocks of a Node, unless there are younger Nodes in the same ranges; of Nodes of the same second the highest block counts.
+func (s *State) recordAge(object *v1.Node, blocks []netip.Prefix) {
+	for _, block := range blocks {
+		is := found{object.CreationTimestamp.Time, block}
+		for p := range s.poolsAround(block) {
+			of := s.youngest[p.ID]
+			if was := of[ipam.FamilyOf(block)]; cmp.Or(is.created.Compare(was.created), block.Compare(was.block)) > 0 {
+				of[ipam.FamilyOf(block)] = is
+				s.youngest[p.ID] = of
+			}
 		}
 	}
 }
 
-// continueBehindYoungest makes the searches of one family go on behind the blocks of the youngest Nodes; of Nodes of the same second, behind
-// the highest.
-func (s *State) continueBehindYoungest(all netip.Prefix) {
-	youngest := map[*pool.Pool]time.Time{}
-	for h := range s.ledger.Holdings(all) {
-		if h.Owner.Kind != ipam.Node {
-			continue
-		}
-		created := s.nodes[h.Owner.ID].object.CreationTimestamp.Time
-		for p := range s.poolsAround(h.Prefix) {
-			if last, ok := youngest[p]; !ok || !created.Before(last) {
-				youngest[p] = created
-				s.ledger.ContinueBehind(&p.Pool, h.Prefix)
-			}
+// tellAstray queues all Nodes with something wrong with their podCIDRs by themselves.
+func (s *State) tellAstray() {
+	for name, n := range s.nodes {
+		if n.state == Assigned && s.isAstray(n) {
+			s.changes.Nodes = append(s.changes.Nodes, name)
 		}
 	}
 }

@@ -173,6 +173,9 @@ func (s *State) Conflict(within netip.Prefix) bool {
 	return false
 }
 
+// everything is the address space of each family.
+var everything = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+
 // sharing returns the names of the Nodes that hold addresses which another owner holds, too.
 func (s *State) sharing() sets.Set[string] {
 	names := sets.Set[string]{}

@@ -18,8 +18,8 @@ import (
 	"github.com/multicidr/controller-manager/controllers/internal/race"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
-	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
+	. "github.com/multicidr/controller-manager/test/objects"
 	"github.com/multicidr/controller-manager/test/seeds"
 )
 

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,26 +25,18 @@ import (
 // Manager is the controller's name: in --controllers, and as its ServiceAccount, field manager and event source.
 const Manager = "multi-cidr-node-ipam-controller"
 
-// API is every request that the controller sends, except the reads of informers and events. Each request is sent once: a request that was
-// repeated below would be answered for its last attempt only.
+// API writes. Each request is sent once: a request that was repeated below would be answered for its last attempt only.
 //
 // Writes pass a fence. A former leader must not assign podCIDRs that its successor assigns to another Node, remove a finalizer while its
 // successor allocates blocks, or disable a ClusterCIDR because its own flags are outdated. Its status would also hide its successor's.
-// PatchNode must be called with the context of Permit. Every other write asks for its permission itself.
+// PatchNode, a function, must be called with the context of Permit. Every other write asks for its permission itself.
 type API struct {
-	// The clients must not limit requests per second: Limiter does that. They need lease.Transport, which looks at the clocks once more when
-	// a request is sent.
-	Kube         kubernetes.Interface
+	// The client, and that of PatchNode, must not limit requests per second: Limiter does that. They need lease.Transport, which looks at the
+	// clocks once more when a request is sent.
 	ClusterCIDRs versioned.Interface
-	Fence        Fence
+	Fence        writes.Fence
 	// Limiter is the client-side limit on requests per second; nil: none.
 	Limiter flowcontrol.RateLimiter
-}
-
-// Fence permits writes while this process leads. A *lease.Fence is one.
-type Fence interface {
-	// Enter permits one write, for at most the requested time, or returns an error with lease.ErrClosed.
-	Enter(ctx context.Context, atMost time.Duration) (_ context.Context, leave func(), err error)
 }
 
 // lookAgain is how often a closed fence is looked at. It opens with a renewal of the Lease.
@@ -77,16 +68,6 @@ func (a API) Permit(ctx context.Context) (_ context.Context, leave func(), err e
 		}
 	}
 	return nil, nil, cmp.Or(err, ctx.Err())
-}
-
-// GetNode reads a Node from etcd and bypasses every cache.
-func (a API) GetNode(ctx context.Context, name string) (*v1.Node, error) {
-	return a.Kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-}
-
-// PatchNode is the function PatchNode for this controller's client.
-func (a API) PatchNode(ctx context.Context, name string, patch []byte) (resourceVersion string, err error) {
-	return PatchNode(ctx, a.Kube, name, patch)
 }
 
 // briefly requests only the object's metadata in the answer. A Node lists the images on its disk, which the controller does not need.

@@ -20,12 +20,12 @@ import (
 )
 
 // apiServer answers every request with answer, and returns an API that talks to it.
-func apiServer(t *testing.T, answer http.HandlerFunc) API {
+func apiServer(t *testing.T, answer http.HandlerFunc) (API, kubernetes.Interface) {
 	t.Helper()
 	server := httptest.NewServer(answer)
 	t.Cleanup(server.Close)
 	config := &rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
-	return API{Kube: kubernetes.NewForConfigOrDie(config), ClusterCIDRs: versioned.NewForConfigOrDie(config), Fence: &lease.Fence{}}
+	return API{ClusterCIDRs: versioned.NewForConfigOrDie(config), Fence: &lease.Fence{}}, kubernetes.NewForConfigOrDie(config)
 }
 
 func TestRequests(t *testing.T) {
@@ -34,7 +34,7 @@ func TestRequests(t *testing.T) {
 		Brief                              bool // only metadata are asked for in return
 	}
 	var got []request
-	api := apiServer(t, func(w http.ResponseWriter, r *http.Request) {
+	api, client := apiServer(t, func(w http.ResponseWriter, r *http.Request) {
 		got = append(got, request{r.Method, r.URL.Path, r.URL.Query().Get("fieldManager"), r.Header.Get("Content-Type"), strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata")})
 		w.Header().Set("Retry-After", "0") // which client-go follows unless it is told not to
 		w.WriteHeader(http.StatusTooManyRequests)
@@ -44,7 +44,7 @@ func TestRequests(t *testing.T) {
 		call func() error
 		want request
 	}{
-		"podCIDRs": {func() error { _, err := api.PatchNode(t.Context(), "n", []byte("{}")); return err },
+		"podCIDRs": {func() error { _, err := PatchNode(t.Context(), client, "n", []byte("{}")); return err },
 			request{"PATCH", "/api/v1/nodes/n", Manager, "application/strategic-merge-patch+json", true}},
 		"a finalizer": {func() error { return api.PatchClusterCIDR(t.Context(), "a", []byte("{}")) },
 			request{"PATCH", clusterCIDRs + "/a", Manager, "application/merge-patch+json", false}},
@@ -91,11 +91,11 @@ func TestResourceVersionOfAnAnswer(t *testing.T) {
 		"a proxy":      {"text/html", "<html>", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			api := apiServer(t, func(w http.ResponseWriter, _ *http.Request) {
+			_, client := apiServer(t, func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Type", tc.contentType)
 				_, _ = w.Write([]byte(tc.body))
 			})
-			if got, err := api.PatchNode(t.Context(), "n", []byte("{}")); got != tc.want || err != nil {
+			if got, err := PatchNode(t.Context(), client, "n", []byte("{}")); got != tc.want || err != nil {
 				t.Errorf("got %q and error %v, want %q", got, err, tc.want)
 			}
 		})
@@ -103,7 +103,7 @@ func TestResourceVersionOfAnAnswer(t *testing.T) {
 }
 
 func TestNoStatus(t *testing.T) {
-	api := apiServer(t, http.NotFound)
+	api, _ := apiServer(t, http.NotFound)
 	if err := api.ApplyStatus(t.Context(), "a", []byte("{}")); !errors.Is(err, ErrNoStatus) {
 		t.Errorf("got error %v", err)
 	}

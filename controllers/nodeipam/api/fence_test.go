@@ -34,7 +34,7 @@ func (g *gate) Enter(ctx context.Context, atMost time.Duration) (context.Context
 	return ctx, func() { g.inside--; cancel() }, nil
 }
 
-var _ Fence = &lease.Fence{}
+func (g *gate) Unanswered() time.Duration { return 0 }
 
 // server is the transport to an API server that answers every request like that. It notes how many writes were inside of the gate when the
 // last one arrived, and its time limit.

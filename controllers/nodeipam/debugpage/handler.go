@@ -13,15 +13,15 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/api"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/inspect"
 )
 
 // Source is where the page is from. Its functions are safe for concurrent use.
 type Source struct {
-	Controller string // the controller's name
-	Time       func() time.Time
-	Problem    func() string // what the health check reports; empty if all is well
-	Nodes      func() []*v1.Node
+	Health *health.Health
+	Nodes  func() []*v1.Node
 	// With calls a function with the state, which does not change meanwhile. It returns false if there is none to show.
 	With func(func(*allocator.State)) bool
 }
@@ -79,7 +79,10 @@ func Handler(s Source) http.Handler {
 
 // page returns what to show; ok is false if only Problem says something.
 func (s *Source) page() (p Page, ok bool) {
-	p = Page{Controller: s.Controller, Time: s.Time().UTC(), Problem: s.Problem()}
+	p = Page{Controller: api.Manager, Time: time.Now().UTC()}
+	if err := s.Health.Check(nil); err != nil {
+		p.Problem = err.Error()
+	}
 	nodes := s.Nodes()
 	ok = s.With(func(state *allocator.State) {
 		c := inspect.Of(state, nodes)

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,8 +14,9 @@ import (
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
-	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
+	. "github.com/multicidr/controller-manager/test/objects"
 )
 
 type step func(*allocator.State)
@@ -45,12 +47,12 @@ func show(nodes []*v1.Node, steps ...step) http.Handler {
 	for _, s := range steps {
 		s(state)
 	}
+	failing := health.New(&health.Watches{})
+	failing.WaitFor(health.Problem{What: "the CRD"})
 	return Handler(Source{
-		Controller: "multi-cidr-node-ipam-controller",
-		Time:       func() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) },
-		Problem:    func() string { return "the CRD is gone" },
-		Nodes:      func() []*v1.Node { return nodes },
-		With:       func(f func(*allocator.State)) bool { f(state); return len(steps) > 0 },
+		Health: failing,
+		Nodes:  func() []*v1.Node { return nodes },
+		With:   func(f func(*allocator.State)) bool { f(state); return len(steps) > 0 },
 	})
 }
 
@@ -87,7 +89,7 @@ func oneOfEach() http.Handler {
 // The whole of it: its field names are an interface.
 func TestJSON(t *testing.T) {
 	const want = `{
-	"controller": "multi-cidr-node-ipam-controller", "time": "2026-01-02T03:04:05Z", "problem": "the CRD is gone",
+	"controller": "multi-cidr-node-ipam-controller", "time": "2000-01-01T00:00:00Z", "problem": "not serving Nodes yet; waiting for the CRD",
 	"summary": {"total": 9, "allocated": 4, "reserved": 2, "pending": 2, "deleting": 1, "none": 0, "outOfRange": ["old"], "conflicting": ["n1", "wide"]},
 	"clusterCIDRs": [
 		{
@@ -124,22 +126,26 @@ func TestJSON(t *testing.T) {
 			"findings": [{"reason": "CIDRConflict", "message": "podCIDRs [10.0.0.0/23] share addresses with Node n1 (10.0.1.0/24). Two Pods, or a Pod and a Service, may get the same address. Replace this Node or the others: drain and delete it, then reboot its machine or, in a node group, delete the machine."}]}
 	]
 }`
-	w := ask(oneOfEach(), "GET", "?format=json", "")
-	var got, wanted any
-	for text, into := range map[string]*any{w.Body.String(): &got, want: &wanted} {
-		if err := json.Unmarshal([]byte(text), into); err != nil {
-			t.Fatalf("%v in %s", err, text)
+	synctest.Test(t, func(t *testing.T) {
+		w := ask(oneOfEach(), "GET", "?format=json", "")
+		var got, wanted any
+		for text, into := range map[string]*any{w.Body.String(): &got, want: &wanted} {
+			if err := json.Unmarshal([]byte(text), into); err != nil {
+				t.Fatalf("%v in %s", err, text)
+			}
 		}
-	}
-	if diff := cmp.Diff(wanted, got); diff != "" {
-		t.Errorf("JSON (-want +got):\n%s", diff)
-	}
+		if diff := cmp.Diff(wanted, got); diff != "" {
+			t.Errorf("JSON (-want +got):\n%s", diff)
+		}
+	})
 }
 
-func TestText(t *testing.T) {
+func TestText(t *testing.T) { synctest.Test(t, text) }
+
+func text(t *testing.T) {
 	got := ask(oneOfEach(), "GET", "", "text/html,*/*").Body.String()
 	for _, want := range []string{
-		"multi-cidr-node-ipam-controller at 2026-01-02T03:04:05Z\nProblem: the CRD is gone\n",
+		"multi-cidr-node-ipam-controller at 2000-01-01T00:00:00Z\nProblem: not serving Nodes yet; waiting for the CRD\n",
 		"Nodes: 9, 4 allocated, 2 reserved, 2 pending, 1 being deleted without podCIDRs, 1 out of range, 2 in conflict\n",
 		"\na             Disabled    fd00::/116       /120    16      1           1          0             14     3\n",
 		"\na: spec.allocation is Disabled. Nodes keep what they have.",

@@ -49,13 +49,13 @@ func Decide(flags Flags, all []*networkingv1.ClusterCIDR, inUse func(name string
 		}
 	}
 	if !live && want != nil {
-		d.create(flags, want, names, inUse)
+		d.create(want, names, inUse)
 	}
 	return d
 }
 
 // create adds the ClusterCIDR of the flags under the first free name: Nodes can keep one that is being deleted for any time.
-func (d *Decision) create(flags Flags, want *networkingv1.ClusterCIDRSpec, names map[string]*networkingv1.ClusterCIDR, inUse func(name string) bool) {
+func (d *Decision) create(want *networkingv1.ClusterCIDRSpec, names map[string]*networkingv1.ClusterCIDR, inUse func(name string) bool) {
 	name := NameOf(want)
 	for i := 2; names[name] != nil; i++ {
 		switch cc := names[name]; {
@@ -69,7 +69,7 @@ func (d *Decision) create(flags Flags, want *networkingv1.ClusterCIDRSpec, names
 		}
 		name = fmt.Sprintf("%s-%d", NameOf(want), i)
 	}
-	d.Create = append(d.Create, New(name, flags))
+	d.Create = append(d.Create, fromSpec(name, want))
 }
 
 // oldestFirst makes every process keep the same one of two for the same flags. There can be two, because an attempt to create one may be
@@ -93,12 +93,8 @@ func NameOf(spec *networkingv1.ClusterCIDRSpec) string {
 	return fmt.Sprintf("%s%.4x", Prefix, sha256.Sum256(text))
 }
 
-// New returns the ClusterCIDR of flags, to be created; nil if they stand for none.
-func New(name string, flags Flags) *networkingv1.ClusterCIDR {
-	spec, err := flags.Spec()
-	if err != nil || spec == nil {
-		return nil
-	}
+// fromSpec returns a ClusterCIDR of flags, to be created.
+func fromSpec(name string, spec *networkingv1.ClusterCIDRSpec) *networkingv1.ClusterCIDR {
 	return &networkingv1.ClusterCIDR{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:       name,

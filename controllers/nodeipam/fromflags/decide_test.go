@@ -25,7 +25,8 @@ func nameOf(f Flags) string {
 }
 
 func made(f Flags, with ...func(*networkingv1.ClusterCIDR)) *networkingv1.ClusterCIDR {
-	cc := New(nameOf(f), f)
+	spec, _ := f.Spec()
+	cc := fromSpec(nameOf(f), spec)
 	for _, change := range with {
 		change(cc)
 	}

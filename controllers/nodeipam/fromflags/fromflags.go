@@ -15,13 +15,8 @@ import (
 	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
 )
 
-// defaultMaskOf is kube-controller-manager's default prefix length of Nodes' blocks.
-func defaultMaskOf(family ipam.Family) int32 {
-	if family == ipam.IPv4 {
-		return 24
-	}
-	return 64
-}
+// defaultMask is kube-controller-manager's default prefix length of Nodes' blocks, by family.
+var defaultMask = [...]int32{ipam.IPv4: 24, ipam.IPv6: 64}
 
 // Flags are the in-tree allocator's flags. They stand for one ClusterCIDR without a selector. Names, defaults and rules are those of
 // kube-controller-manager, but for what checkMasks says.
@@ -67,7 +62,7 @@ func (f Flags) Spec() (*networkingv1.ClusterCIDRSpec, error) {
 // hostBits returns the block size of one of so many ranges.
 func (f Flags) hostBits(prefix netip.Prefix, ranges int) (int32, error) {
 	family := ipam.FamilyOf(prefix)
-	mask := int(cmp.Or(f.maskOf(family), f.NodeMaskSize, defaultMaskOf(family)))
+	mask := int(cmp.Or(f.maskOf(family), f.NodeMaskSize, defaultMask[family]))
 	if prefix.Overlaps(pool.Mapped) && mask > 0 {
 		return 0, fmt.Errorf("--cluster-cidr %v contains %s: use a range without them", prefix, pool.WhatMapped)
 	}
@@ -82,7 +77,10 @@ func (f Flags) hostBits(prefix netip.Prefix, ranges int) (int32, error) {
 func ParseCIDRs(flag, value string) ([]netip.Prefix, error) {
 	var prefixes []netip.Prefix
 	for s := range strings.SplitSeq(strings.TrimSpace(value), ",") {
-		prefix, err := parseCIDR(strings.TrimSpace(s))
+		prefix, err := pool.ReadCIDR(strings.TrimSpace(s))
+		if err == nil && prefix.Addr().Is4In6() && prefix.Bits() >= pool.Mapped.Bits() {
+			err = fmt.Errorf("%v contains %s", prefix, pool.WhatMapped)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w: write one CIDR, or one of each family with a comma between them", flag, err)
 		}
@@ -94,29 +92,9 @@ func ParseCIDRs(flag, value string) ([]netip.Prefix, error) {
 	return prefixes, nil
 }
 
-// parseCIDR ignores leading zeros, as kube-controller-manager does, and masks host bits off.
-func parseCIDR(s string) (netip.Prefix, error) {
-	_, n, err := netutils.ParseCIDRSloppy(s)
-	if err != nil {
-		return netip.Prefix{}, err
-	}
-	addr, _ := netip.AddrFromSlice(n.IP)
-	bits, size := n.Mask.Size()
-	if size == ipam.IPv4.Bits() {
-		addr = addr.Unmap() // An IPv4 address may come as 16 bytes.
-	}
-	if addr.Is4In6() && bits >= pool.Mapped.Bits() {
-		return netip.Prefix{}, fmt.Errorf("%s contains %s", s, pool.WhatMapped)
-	}
-	return netip.PrefixFrom(addr, bits), nil
-}
-
 // maskOf returns the value of the flag for one family; 0 if it is not set.
 func (f Flags) maskOf(family ipam.Family) int32 {
-	if family == ipam.IPv4 {
-		return f.NodeMaskSizeIPv4
-	}
-	return f.NodeMaskSizeIPv6
+	return [...]int32{ipam.IPv4: f.NodeMaskSizeIPv4, ipam.IPv6: f.NodeMaskSizeIPv6}[family]
 }
 
 // maskFlag returns the flag that says how large the blocks of a family are, or that can say it beside the others.

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -16,17 +15,23 @@ import (
 )
 
 // Health collects what prevents the controller from working. The health check, the log and the debug page show it. Health sends no
-// requests: it learns from those of the controller. The zero value is healthy. Safe for concurrent use; the exported fields are set before.
+// requests: it learns from those of the controller. Safe for concurrent use.
 type Health struct {
-	Now     func() time.Time // nil: time.Now
-	Watches *Watches         // nil: watches are not looked at
+	watches *Watches
 
 	mu sync.Mutex
 	// waitsFor is what the start waits for before allocation begins; the zero value once it has begun.
 	waitsFor Problem
-	// failing are the failing writes, by kind and object name, and logged is what was news about them, by Problem.What.
-	failing map[Kind]map[string]*failure
-	logged  map[Kind]sets.Set[string]
+	writes   map[Kind]*failures
+}
+
+// New returns one that knows of no problem but those of these watches.
+func New(watches *Watches) *Health {
+	h := &Health{watches: watches, writes: map[Kind]*failures{}}
+	for _, kind := range Kinds {
+		h.writes[kind] = &failures{by: map[string]*failure{}, logged: sets.Set[string]{}}
+	}
+	return h
 }
 
 // Problem is what is wrong and what to do about it. Two problems with equal What are the same problem, even if Err differs: an error can
@@ -60,21 +65,10 @@ func (h *Health) Check(*http.Request) error {
 	if h.waitsFor.What != "" {
 		problems = append(problems, fmt.Sprintf("not serving Nodes yet; waiting for %v", h.waitsFor))
 	}
-	if h.Watches != nil {
-		problems = append(problems, h.Watches.unseen()...)
-	}
+	problems = append(problems, h.watches.unseen()...)
 	problems = append(problems, h.unwritten()...)
 	if len(problems) == 0 {
 		return nil
 	}
 	return errors.New(strings.Join(problems, "; "))
-}
-
-func (h *Health) clock() time.Time { return clock(h.Now) }
-
-func clock(now func() time.Time) time.Time {
-	if now == nil {
-		return time.Now()
-	}
-	return now()
 }

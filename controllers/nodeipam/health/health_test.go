@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -23,6 +24,14 @@ import (
 	"github.com/multicidr/controller-manager/test/said"
 )
 
+// say is a step of a history, and what is said after it.
+type say struct {
+	step func(h *Health) (news bool)
+	// news is what is logged once.
+	news bool
+	want string
+}
+
 func TestHealth(t *testing.T) {
 	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n", errors.New("no"))
 	terminating := apierrors.NewForbidden(schema.GroupResource{Group: networkingv1.GroupName, Resource: "clustercidrs"}, "a", errors.New("create not allowed while custom resource definition is terminating"))
@@ -33,27 +42,18 @@ func TestHealth(t *testing.T) {
 			`(clustercidrs.networking.x-k8s.io "a" is forbidden: create not allowed while custom resource definition is terminating)`
 		gone = `the CustomResourceDefinition of ClusterCIDR is not installed: run helm upgrade if you use the Helm chart, else apply install-kube-controller-manager.yaml of the release (create ClusterCIDR: the server could not find the requested resource (post clustercidrs.networking.x-k8s.io))`
 	)
-	const since = ", since 2026-01-01T00:00:00Z"
-	type say struct {
-		step func(h *Health) (news bool)
-		// news is what is logged once.
-		news bool
-		want string
-	}
-	epoch := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	now := epoch
+	const since, later = ", since 2000-01-01T00:00:00Z", ", since 2000-01-01T00:00:02Z"
 	waitFor := func(t Problem) func(h *Health) bool { return func(h *Health) bool { return h.WaitFor(t) } }
 	wrote := func(kind Kind, name string, err error) func(h *Health) bool {
 		return func(h *Health) bool { news, _ := h.Wrote(kind, name, err); return news }
 	}
 	pass := func(d time.Duration) func(h *Health) bool {
-		return func(*Health) bool { now = now.Add(d); return false }
+		return func(*Health) bool { time.Sleep(d); return false }
 	}
 	failed := func(kind Kind, name string, err error) func(h *Health) bool { // for long enough
 		return func(h *Health) bool {
-			now = epoch
 			h.Wrote(kind, name, err)
-			now = epoch.Add(failsFor)
+			time.Sleep(failsFor)
 			news, _ := h.Wrote(kind, name, err)
 			return news
 		}
@@ -103,11 +103,11 @@ func TestHealth(t *testing.T) {
 		},
 		"what is confirmed and not kept": {
 			{wrote(WritesNode, "a", api.ErrNotKept), true, "Node a cannot be written: the API server stores what is written, and it is not there: look for a mutating webhook or policy, " +
-				"or another process with other flags, that takes it away; or the watch is late (the API server has stored it, and it does not show), since 2025-12-31T23:59:58Z"},
+				"or another process with other flags, that takes it away; or the watch is late (the API server has stored it, and it does not show), since 1999-12-31T23:59:58Z"},
 		},
 		"several causes": {
 			{failed(WritesNode, "b", refused), true, "Node b cannot be written: " + noPermission + since},
-			{failed(WritesNode, "a", oops), true, "Node a cannot be written: " + fails + since + "; Node b cannot be written: " + noPermission + since},
+			{failed(WritesNode, "a", oops), true, "Node a cannot be written: " + fails + later + "; Node b cannot be written: " + noPermission + since},
 			{wrote(WritesNode, "a", nil), false, "Node b cannot be written: " + noPermission + since},
 		},
 		"an object that is not there is no CRD that is not there": {
@@ -116,9 +116,9 @@ func TestHealth(t *testing.T) {
 		"the CRD is deleted, goes, and is there again": {
 			{failed(WritesClusterCIDR, "a", terminating), true, "ClusterCIDR a cannot be written: " + goes + since},
 			{failed(WritesClusterCIDR, "b", terminating), false, "ClusterCIDR a and 1 more cannot be written: " + goes + since},
-			{wrote(WritesClusterCIDR, "a", notServed), true, "ClusterCIDR a cannot be written: " + gone + since + "; ClusterCIDR b cannot be written: " + goes + since},
+			{wrote(WritesClusterCIDR, "a", notServed), true, "ClusterCIDR a cannot be written: " + gone + since + "; ClusterCIDR b cannot be written: " + goes + later},
 			{wrote(WritesClusterCIDR, "b", notServed), false, "ClusterCIDR a and 1 more cannot be written: " + gone + since},
-			{wrote(WritesClusterCIDR, "a", nil), false, "ClusterCIDR b cannot be written: " + gone + since},
+			{wrote(WritesClusterCIDR, "a", nil), false, "ClusterCIDR b cannot be written: " + gone + later},
 			{wrote(WritesClusterCIDR, "b", nil), true, ""},
 		},
 		"kinds of writes are told apart": {
@@ -127,21 +127,25 @@ func TestHealth(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			now = epoch
-			h := Health{Now: func() time.Time { return now }}
-			for i, tc := range history {
-				if news := tc.step(&h); news != tc.news {
-					t.Errorf("step %d: new is %t, want %t", i, news, tc.news)
-				}
-				got := ""
-				if err := h.Check(nil); err != nil {
-					got = err.Error()
-				}
-				if diff := cmp.Diff(tc.want, got); diff != "" {
-					t.Errorf("step %d (-want +got):\n%s", i, diff)
-				}
-			}
+			synctest.Test(t, func(t *testing.T) { follow(t, history) })
 		})
+	}
+}
+
+// follow makes the steps of a history.
+func follow(t *testing.T, history []say) {
+	h := New(&Watches{})
+	for i, tc := range history {
+		if news := tc.step(h); news != tc.news {
+			t.Errorf("step %d: new is %t, want %t", i, news, tc.news)
+		}
+		got := ""
+		if err := h.Check(nil); err != nil {
+			got = err.Error()
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("step %d (-want +got):\n%s", i, diff)
+		}
 	}
 }
 
@@ -185,7 +189,7 @@ func TestWriteProblem(t *testing.T) {
 
 // What an error says has no bound, and what the health check says has one.
 func TestHealthIsShort(t *testing.T) {
-	var h Health
+	h := New(&Watches{})
 	h.WaitFor(Problem{"the API server forbids it", errors.New(strings.Repeat("ü", 100_000))})
 	if err := h.Check(nil); len(err.Error()) > 2*text.MaxProblem {
 		t.Errorf("the health check says %d bytes", len(err.Error()))

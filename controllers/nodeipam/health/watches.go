@@ -24,8 +24,6 @@ const (
 // counts until the informer shows something newer, or for a while. An informer does not tell of an API server that refuses connections, or
 // turns a watch away because it is busy. Create one for all informers of a process. The zero value is ready. Safe for concurrent use.
 type Watches struct {
-	Now func() time.Time // nil: time.Now; set before the first Follow
-
 	mu    sync.Mutex
 	kinds []*kind
 }
@@ -62,7 +60,7 @@ func (w *Watches) note(ctx context.Context, k *kind, err error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := clock(w.Now)
+	now := time.Now()
 	if now.Sub(k.last) >= counts {
 		k.first, k.logged = now, false
 	}
@@ -83,7 +81,7 @@ func (k *kind) unseen(now time.Time) bool {
 func (w *Watches) unseen() (problems []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := clock(w.Now)
+	now := time.Now()
 	for _, k := range w.kinds {
 		if k.unseen(now) {
 			problems = append(problems, fmt.Sprintf("changes of %s are not seen: %v, since %s", k.name, ReadProblem(k.name, k.err), k.first.UTC().Format(time.RFC3339)))

@@ -96,8 +96,9 @@ func TestWatches(t *testing.T) {
 	t.Run("a watch that is refused, also where lists are not", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			n := &nodes{watch: forbidden}
-			h := &Health{Watches: &Watches{}}
-			n.informer(t, h.Watches)
+			w := &Watches{}
+			h := New(w)
+			n.informer(t, w)
 			time.Sleep(25 * time.Second)
 			for range 20 { // It is a problem all the time, whenever the informer tries again.
 				time.Sleep(7 * time.Second)
@@ -117,8 +118,9 @@ func TestWatches(t *testing.T) {
 	t.Run("an API server that restarts", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			n := &nodes{list: errors.New("connection reset by peer")}
-			h := &Health{Watches: &Watches{}}
-			n.informer(t, h.Watches)
+			w := &Watches{}
+			h := New(w)
+			n.informer(t, w)
 			for i := range 200 {
 				if i == 5 {
 					n.works()
@@ -133,8 +135,9 @@ func TestWatches(t *testing.T) {
 	t.Run("lists that fail until they do not", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			n := &nodes{list: apierrors.NewServiceUnavailable("etcd")}
-			h := &Health{Watches: &Watches{}}
-			n.informer(t, h.Watches)
+			w := &Watches{}
+			h := New(w)
+			n.informer(t, w)
 			time.Sleep(2 * time.Minute)
 			if got := said(h); !strings.Contains(got, "the API server fails, or a proxy before it") || !strings.Contains(got, ", since 2000-01-01T00:00:00Z") {
 				t.Errorf("it says %q", got)

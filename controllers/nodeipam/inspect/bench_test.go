@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
-	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	. "github.com/multicidr/controller-manager/test/objects"
 )
 
 // A large cluster: 100,000 Nodes, 100 in each of 1,000 ClusterCIDRs, and a fall-back. One Node in a thousand is pending.

@@ -13,7 +13,7 @@ import (
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/internal/race"
 	"github.com/multicidr/controller-manager/controllers/ipam"
-	. "github.com/multicidr/controller-manager/controllers/nodeipam/internal/objects"
+	. "github.com/multicidr/controller-manager/test/objects"
 	"github.com/multicidr/controller-manager/test/seeds"
 )
 

@@ -13,10 +13,10 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
-	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
 	"github.com/multicidr/controller-manager/controllers/writes"
 )
 
@@ -31,39 +31,19 @@ const Prefix = "node_ipam_controller_"
 
 // Source is the view of a controller for metrics. The zero value is a controller that is not built yet, and so is not ready. Others have all.
 type Source struct {
-	// Ready reports whether the controller can do all of its work.
-	Ready func() bool
-	// Failing is the number of objects whose writes fail.
-	Failing func(health.Kind) int
-	// Figures returns figures about the state. ok is false, and there is nothing to show, before the start has read everything.
-	Figures func() (f Figures, ok bool)
+	Health *health.Health
+	// With calls a function with the state, which does not change meanwhile. It returns false, and there is nothing to show, before the start
+	// has read everything.
+	With func(func(*allocator.State)) bool
 }
 
-// Figures is what a scrape copies from the state, so that it holds the lock only briefly.
-type Figures struct {
-	WithPodCIDRs int // Nodes that have podCIDRs
-	Holding      int // Nodes that hold blocks, those included whose podCIDRs are being written
-	Sharing      int // Nodes that hold addresses which another holder has, too
-	OutOfRange   int // Nodes that have podCIDRs of which none lies in a ClusterCIDR; 0 without ClusterCIDRs
-
-	Pending  map[allocator.Reason]int // Nodes
-	States   map[string]string        // Enabled, Disabled, None, Terminating or Invalid, by the ClusterCIDR's name
-	Blockers map[string]int           // Nodes that use a terminating ClusterCIDR, by its name
-	Ranges   []RangeFigures
-}
-
-// RangeFigures is about one range of a ClusterCIDR.
-type RangeFigures struct {
-	ClusterCIDR string // name
-	Family      ipam.Family
-	Status      networkingv1.RangeStatus
-	CoveredBy   string // the Node that holds the whole range as one podCIDR larger than a block; empty if there is none
-
-	allocator.Traffic
-}
+// stateDescs are what desc has returned.
+var stateDescs []*metrics.Desc
 
 func desc(stability metrics.StabilityLevel, name, help string, labels ...string) *metrics.Desc {
-	return metrics.NewDesc(Prefix+name, help, labels, nil, stability, "")
+	d := metrics.NewDesc(Prefix+name, help, labels, nil, stability, "")
+	stateDescs = append(stateDescs, d)
+	return d
 }
 
 var (
@@ -102,11 +82,6 @@ var (
 		"Counter measuring total number of CIDR releases.", "clusterCIDR", "clusterCIDRName")
 	triesDesc = desc(metrics.STABLE, "multicidrset_allocation_tries_per_request",
 		"Histogram measuring CIDR allocation tries per request: 1 if the next CIDR was free.", "clusterCIDR", "clusterCIDRName")
-
-	stateDescs = []*metrics.Desc{
-		readyDesc, failingDesc, stateDesc, blocksDesc, coveredDesc, blockersDesc, waitingDesc, sharingDesc, outsidersDesc, holdingDesc, showingDesc,
-		maxDesc, usageDesc, allocationsDesc, releasesDesc, triesDesc,
-	}
 
 	assignmentDuration = metrics.NewHistogram(&metrics.HistogramOpts{
 		Name:           Prefix + "assignment_duration_seconds",
@@ -199,68 +174,86 @@ func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
 	if of == nil {
 		return
 	}
-	gauge := func(d *metrics.Desc, value float64, labels ...string) {
-		ch <- metrics.NewLazyConstMetric(d, metrics.GaugeValue, value, labels...)
-	}
-	if of.Ready == nil {
-		gauge(readyDesc, 0)
+	if of.Health == nil {
+		ch <- gauge(readyDesc, 0)
 		return
 	}
 	ready := 0.0
-	if of.Ready() {
+	if of.Health.Check(nil) == nil {
 		ready = 1
 	}
-	gauge(readyDesc, ready)
+	found := []metrics.Metric{gauge(readyDesc, ready)}
 	for _, kind := range health.Kinds {
-		gauge(failingDesc, float64(of.Failing(kind)), string(kind))
+		found = append(found, gauge(failingDesc, float64(of.Health.Failing(kind)), string(kind)))
 	}
-	if f, ok := of.Figures(); ok {
-		collect(f, gauge)
-		for _, r := range f.Ranges {
-			collectRange(r, ch)
-		}
+	var pools []*pool.Pool
+	of.With(func(s *allocator.State) {
+		found, pools = append(found, ofNodes(s.Counts())...), s.Pools()
+	})
+	for _, p := range pools { // one after the other, so that Nodes need not wait for all of them
+		of.With(func(s *allocator.State) {
+			if now, ok := s.Pool(p.Name); ok && now == p {
+				found = append(found, ofPool(s, p)...)
+			}
+		})
+	}
+	for _, m := range found { // without the lock of With
+		ch <- m
 	}
 }
 
-func collect(f Figures, gauge func(d *metrics.Desc, value float64, labels ...string)) {
-	gauge(showingDesc, float64(f.WithPodCIDRs))
-	gauge(holdingDesc, float64(f.Holding))
-	gauge(sharingDesc, float64(f.Sharing))
-	gauge(outsidersDesc, float64(f.OutOfRange))
+func gauge(d *metrics.Desc, value float64, labels ...string) metrics.Metric {
+	return metrics.NewLazyConstMetric(d, metrics.GaugeValue, value, labels...)
+}
+
+func ofNodes(counts allocator.Counts) []metrics.Metric {
+	found := []metrics.Metric{
+		gauge(showingDesc, float64(counts.Assigned)), gauge(holdingDesc, float64(counts.Holding)),
+		gauge(sharingDesc, float64(counts.Sharing)), gauge(outsidersDesc, float64(counts.OutOfRange)),
+	}
 	for _, reason := range allocator.Reasons {
-		gauge(waitingDesc, float64(f.Pending[reason]), string(reason))
+		found = append(found, gauge(waitingDesc, float64(counts.Pending[reason]), string(reason)))
 	}
-	for name, state := range f.States {
-		gauge(stateDesc, 1, name, state)
-	}
-	for name, n := range f.Blockers {
-		gauge(blockersDesc, float64(n), name)
-	}
+	return found
 }
 
-func collectRange(r RangeFigures, ch chan<- metrics.Metric) {
-	for state, n := range map[string]int64{"allocated": r.Status.Allocated, "free": r.Status.Free, "unavailable": r.Status.Unavailable} {
-		ch <- metrics.NewLazyConstMetric(blocksDesc, metrics.GaugeValue, float64(n), r.ClusterCIDR, r.Family.String(), state)
+func ofPool(s *allocator.State, p *pool.Pool) []metrics.Metric {
+	found := []metrics.Metric{gauge(stateDesc, 1, p.Name, p.State.String())}
+	if p.State == ipam.Terminating {
+		found = append(found, gauge(blockersDesc, float64(s.Users(p)), p.Name))
 	}
-	if r.CoveredBy != "" {
-		ch <- metrics.NewLazyConstMetric(coveredDesc, metrics.GaugeValue, 1, r.ClusterCIDR, r.Family.String(), r.CoveredBy)
+	for _, r := range p.Ranges {
+		found = append(found, ofRange(s, p, r)...)
+	}
+	return found
+}
+
+func ofRange(s *allocator.State, p *pool.Pool, r ipam.Range) (found []metrics.Metric) {
+	family, status, traffic := r.Family().String(), s.RangeStatus(p, r), s.Traffic(p, r.Family())
+	for state, n := range map[string]int64{"allocated": status.Allocated, "free": status.Free, "unavailable": status.Unavailable} {
+		found = append(found, gauge(blocksDesc, float64(n), p.Name, family, state))
+	}
+	if covering, covered := s.CoveredBy(r); covered {
+		found = append(found, gauge(coveredDesc, 1, p.Name, family, covering.Owner.ID))
 	}
 	show := func(d *metrics.Desc, kind metrics.ValueType, value float64) metrics.Metric {
-		return metrics.NewLazyConstMetric(d, kind, value, r.Status.CIDR, r.ClusterCIDR)
+		return metrics.NewLazyConstMetric(d, kind, value, status.CIDR, p.Name)
 	}
-	total, free := float64(r.Status.Total), float64(r.Status.Free)
-	ch <- show(maxDesc, metrics.GaugeValue, total)
-	ch <- show(usageDesc, metrics.GaugeValue, (total-free)/total)
-	ch <- show(allocationsDesc, metrics.CounterValue, float64(r.Allocations))
-	ch <- show(releasesDesc, metrics.CounterValue, float64(r.Releases))
-
+	total, free := float64(status.Total), float64(status.Free)
+	found = append(found,
+		show(maxDesc, metrics.GaugeValue, total),
+		show(usageDesc, metrics.GaugeValue, (total-free)/total),
+		show(allocationsDesc, metrics.CounterValue, float64(traffic.Allocations)),
+		show(releasesDesc, metrics.CounterValue, float64(traffic.Releases)),
+	)
 	// The metrics package has no constant histograms. show returns nil if the metric is disabled.
 	if untyped := show(triesDesc, metrics.UntypedValue, 0); untyped != nil {
 		cumulative, sum := map[float64]uint64{}, uint64(0)
-		for i, n := range r.Tries {
+		for i, n := range traffic.Tries {
 			sum += n
 			cumulative[allocator.TriesBuckets[i]] = sum
 		}
-		ch <- prometheus.MustNewConstHistogram(untyped.Desc(), r.Allocations, r.TriesSum, cumulative, r.Status.CIDR, r.ClusterCIDR)
+		found = append(found, prometheus.MustNewConstHistogram(untyped.Desc(), traffic.Allocations, traffic.TriesSum, cumulative, status.CIDR, p.Name))
 	}
+	return found
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/common/expfmt"
@@ -15,10 +16,12 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
-	"github.com/multicidr/controller-manager/controllers/ipam"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/api"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
+	"github.com/multicidr/controller-manager/controllers/nodeipam/pool"
+	. "github.com/multicidr/controller-manager/test/objects"
 )
 
 // scraped returns what a scrape shows under these names, without comments and the prefix of names.
@@ -46,31 +49,46 @@ func scraped(t *testing.T, names ...string) string {
 	return strings.Join(lines, "\n")
 }
 
-func is(b bool) func() bool { return func() bool { return b } }
+// cluster is a state in which everything that is shown occurs.
+func cluster() *allocator.State {
+	s := allocator.New()
+	s.Start()
+	show := func(name string, podCIDRs ...string) {
+		n := Node(name)
+		n.Spec.PodCIDRs = podCIDRs
+		s.Observe(n, time.Time{})
+	}
+	send := func(name string) {
+		show(name)
+		s.Next(name, time.Time{})
+		s.Send(name, Node(name).UID)
+	}
+	excludes := func(cc *networkingv1.ClusterCIDR) { cc.Spec.ExcludedCIDRs = []string{"10.0.3.0/24"} }
+	s.SetPool(pool.Compile(ClusterCIDR("a", Spec4("10.0.0.0/22", 8, nil), excludes), nil))
+	s.SetPool(pool.Compile(ClusterCIDR("b", Spec4("10.1.0.0/24", 4, nil), Deleted), nil))
+	show("old", "10.0.0.0/24")
+	show("wide", "10.1.0.0/16")
+	show("resident", "10.1.0.16/28")
+	send("n1") // the second block
+	send("n2")
+	s.Gone("n2", Node("n2").UID)
+	send("n3") // the third block again
+	show("n4")
+	show("n5")
+	return s
+}
 
 func TestSource(t *testing.T) {
-	defer Show(Source{
-		Ready: is(true),
-		Failing: func(kind health.Kind) int {
-			return map[health.Kind]int{health.WritesNode: 2}[kind]
-		},
-		Figures: func() (Figures, bool) {
-			return Figures{
-				WithPodCIDRs: 5, Holding: 6, Sharing: 2, OutOfRange: 1,
-				Pending:  map[allocator.Reason]int{"Full": 2},
-				States:   map[string]string{"a": "Enabled", "b": "Terminating"},
-				Blockers: map[string]int{"b": 3},
-				Ranges: []RangeFigures{{
-					ClusterCIDR: "a", Family: ipam.IPv4, CoveredBy: "wide",
-					Status:  networkingv1.RangeStatus{CIDR: "10.0.0.0/22", Total: 4, Allocated: 2, Unavailable: 1, Free: 1},
-					Traffic: allocator.Traffic{Allocations: 3, Releases: 1, Tries: [5]uint64{1, 2}, TriesSum: 7},
-				}},
-			}, true
-		},
-	})()
-	want := `blocks{clusterCIDRName="a",family="IPv4",state="allocated"} 2
-blocks{clusterCIDRName="a",family="IPv4",state="free"} 1
+	state, failing := cluster(), health.New(&health.Watches{})
+	failing.Wrote(health.WritesNode, "n4", api.ErrNotKept)
+	failing.Wrote(health.WritesNode, "n5", api.ErrNotKept)
+	defer Show(Source{Health: failing, With: func(f func(*allocator.State)) bool { f(state); return true }})()
+	want := `blocks{clusterCIDRName="a",family="IPv4",state="allocated"} 3
+blocks{clusterCIDRName="a",family="IPv4",state="free"} 0
 blocks{clusterCIDRName="a",family="IPv4",state="unavailable"} 1
+blocks{clusterCIDRName="b",family="IPv4",state="allocated"} 1
+blocks{clusterCIDRName="b",family="IPv4",state="free"} 0
+blocks{clusterCIDRName="b",family="IPv4",state="unavailable"} 15
 clustercidr_state{clusterCIDRName="a",state="Enabled"} 1
 clustercidr_state{clusterCIDRName="b",state="Terminating"} 1
 conflicting_nodes 2
@@ -85,16 +103,28 @@ multicidrset_allocation_tries_per_request_bucket{clusterCIDR="10.0.0.0/22",clust
 multicidrset_allocation_tries_per_request_bucket{clusterCIDR="10.0.0.0/22",clusterCIDRName="a",le="+Inf"} 3
 multicidrset_allocation_tries_per_request_sum{clusterCIDR="10.0.0.0/22",clusterCIDRName="a"} 7
 multicidrset_allocation_tries_per_request_count{clusterCIDR="10.0.0.0/22",clusterCIDRName="a"} 3
+multicidrset_allocation_tries_per_request_bucket{clusterCIDR="10.1.0.0/24",clusterCIDRName="b",le="1"} 0
+multicidrset_allocation_tries_per_request_bucket{clusterCIDR="10.1.0.0/24",clusterCIDRName="b",le="5"} 0
+multicidrset_allocation_tries_per_request_bucket{clusterCIDR="10.1.0.0/24",clusterCIDRName="b",le="25"} 0
+multicidrset_allocation_tries_per_request_bucket{clusterCIDR="10.1.0.0/24",clusterCIDRName="b",le="125"} 0
+multicidrset_allocation_tries_per_request_bucket{clusterCIDR="10.1.0.0/24",clusterCIDRName="b",le="625"} 0
+multicidrset_allocation_tries_per_request_bucket{clusterCIDR="10.1.0.0/24",clusterCIDRName="b",le="+Inf"} 0
+multicidrset_allocation_tries_per_request_sum{clusterCIDR="10.1.0.0/24",clusterCIDRName="b"} 0
+multicidrset_allocation_tries_per_request_count{clusterCIDR="10.1.0.0/24",clusterCIDRName="b"} 0
 multicidrset_cidrs_allocations_total{clusterCIDR="10.0.0.0/22",clusterCIDRName="a"} 3
+multicidrset_cidrs_allocations_total{clusterCIDR="10.1.0.0/24",clusterCIDRName="b"} 0
 multicidrset_cidrs_releases_total{clusterCIDR="10.0.0.0/22",clusterCIDRName="a"} 1
+multicidrset_cidrs_releases_total{clusterCIDR="10.1.0.0/24",clusterCIDRName="b"} 0
 multicidrset_max_cidrs{clusterCIDR="10.0.0.0/22",clusterCIDRName="a"} 4
-multicidrset_usage_cidrs{clusterCIDR="10.0.0.0/22",clusterCIDRName="a"} 0.75
-nodes_holding_blocks 6
+multicidrset_max_cidrs{clusterCIDR="10.1.0.0/24",clusterCIDRName="b"} 16
+multicidrset_usage_cidrs{clusterCIDR="10.0.0.0/22",clusterCIDRName="a"} 1
+multicidrset_usage_cidrs{clusterCIDR="10.1.0.0/24",clusterCIDRName="b"} 1
+nodes_holding_blocks 5
 nodes_outside_ranges 1
-nodes_with_podcidrs 5
-range_covered{clusterCIDRName="a",family="IPv4",node="wide"} 1
-ready 1
-terminating_clustercidr_nodes{clusterCIDRName="b"} 3
+nodes_with_podcidrs 3
+range_covered{clusterCIDRName="b",family="IPv4",node="wide"} 1
+ready 0
+terminating_clustercidr_nodes{clusterCIDRName="b"} 1
 waiting_nodes{reason="Disabled"} 0
 waiting_nodes{reason="Full"} 2
 waiting_nodes{reason="Invalid"} 0
@@ -114,7 +144,7 @@ func TestWhichSourceIsShown(t *testing.T) {
 	if got := ready(); got != "ready 0" || scraped(t, "waiting_") != "" {
 		t.Errorf("before it is built: %q", got)
 	}
-	hide := Show(Source{Ready: is(true), Failing: func(health.Kind) int { return 0 }, Figures: func() (Figures, bool) { return Figures{}, false }})
+	hide := Show(Source{Health: health.New(&health.Watches{}), With: func(func(*allocator.State)) bool { return false }})
 	hideUnbuilt()
 	if got := ready(); got != "ready 1" || scraped(t, "waiting_") != "" {
 		t.Errorf("before it has read everything: %q", got)

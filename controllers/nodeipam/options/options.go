@@ -74,9 +74,6 @@ func (o *Options) Validate() []error {
 
 // Build returns the controller. cfg has the informers and the fence; Build adds clients and the values of flags.
 func (o *Options) Build(config *rest.Config, flags fromflags.Flags, cfg nodeipam.Config) (_ *nodeipam.Controller, err error) {
-	if _, err := flags.Spec(); err != nil {
-		return nil, err
-	}
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // In client-go, 0 means the default of 5. The limit is the controller's own, which waits for it before it decides.
 	if o.qps > 0 {
@@ -91,11 +88,7 @@ func (o *Options) Build(config *rest.Config, flags fromflags.Flags, cfg nodeipam
 	if cfg.ClusterCIDRClient, err = versioned.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("create the client for ClusterCIDRs: %w", err)
 	}
-	if cfg.ServiceRanges, err = flags.ServiceRanges(); err != nil {
-		return nil, err
-	}
 	cfg.FromFlags = flags
-	cfg.PrimaryFamily = flags.PrimaryFamily()
 	cfg.Workers = int(o.syncs)
 	cfg.TakeoverDelay = o.takeoverDelay
 	return nodeipam.New(cfg)

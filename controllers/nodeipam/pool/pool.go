@@ -102,7 +102,7 @@ func checkAllocation(mode networkingv1.AllocationMode) error {
 // addExclusions adds the exclusions that can be parsed, and passes the errors of the others to check.
 func (p *Pool) addExclusions(excludedCIDRs []string, check func(error)) {
 	for _, s := range excludedCIDRs {
-		excluded, err := readCIDR(s)
+		excluded, err := ReadCIDR(s)
 		if err == nil && excluded.Overlaps(Mapped) {
 			err = fmt.Errorf("%s contains %s", s, WhatMapped)
 		}

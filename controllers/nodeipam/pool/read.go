@@ -24,15 +24,15 @@ const WhatMapped = "IPv4-mapped addresses (::ffff:0:0/96), of which no Node can 
 // have stored long ago, means the IPv4 address. The exception is the prefix of all IPv4-mapped addresses: it is not meant as all of IPv4,
 // and no other Node could get an address.
 func ParseCIDR(s string) (netip.Prefix, error) {
-	prefix, err := readCIDR(s)
+	prefix, err := ReadCIDR(s)
 	if addr, bits := prefix.Addr(), prefix.Bits(); err == nil && addr.Is4In6() && bits > Mapped.Bits() {
 		prefix = netip.PrefixFrom(addr.Unmap(), bits-Mapped.Bits()).Masked()
 	}
 	return prefix, err
 }
 
-// readCIDR parses a CIDR as written. Leading zeros are ignored.
-func readCIDR(s string) (netip.Prefix, error) {
+// ReadCIDR parses a CIDR as written. Leading zeros are ignored.
+func ReadCIDR(s string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(s) // enough for nearly all CIDRs, and much faster
 	if err != nil {
 		_, n, err := netutils.ParseCIDRSloppy(s)
