@@ -444,8 +444,8 @@ mutants-apply: #: See that each of them fits the sources as they are, and that i
 	go test -count=1 ./test/mutants
 
 .PHONY: said
-said: #: Write test/said/said.golden anew: what the product tells people, as tests hear it
-	go test -p=1 -count=1 $$(grep -rl '/test/said"' --include='*_test.go' controllers cmd test | xargs -n1 dirname | sort -u | sed 's#^#./#') -said.update
+said: #: Write test/said/said.golden again: what the product tells people, as tests hear it
+	go test -p=1 -count=1 $$(grep -rl '/test/said"' --include='*_test.go' controllers cmd | xargs -n1 dirname | sort -u | sed 's#^#./#') -said.update
 
 ##@ Measure it
 

@@ -15,7 +15,6 @@ import (
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/component-base/term"
-	cmconfig "k8s.io/controller-manager/config"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/config"
@@ -94,7 +93,7 @@ func NewCommand(added ...Descriptor) *cobra.Command {
 	return cmd
 }
 
-// newConfig turns options into a configuration. It returns all problems in one error, before the process sends or writes anything.
+// newConfig turns options into a configuration. Invalid options end the process before it sends or writes anything.
 func newConfig(ctx context.Context, opts *options.KubeControllerManagerOptions, roster roster) (*config.Config, error) {
 	errs := []error{opts.Validate(roster.names, roster.disabled, roster.aliases)}
 	for _, d := range roster.added {
@@ -102,14 +101,14 @@ func newConfig(ctx context.Context, opts *options.KubeControllerManagerOptions, 
 			errs = append(errs, d.Flags.Validate()...)
 		}
 	}
-	var generic cmconfig.GenericControllerManagerConfiguration // with canonical names of controllers
-	errs = append(errs, opts.Generic.ApplyTo(&generic, roster.names, roster.disabled, roster.aliases))
-	replacing, err := roster.replacing(generic.Controllers)
-	errs = append(errs, err)
 	if err := utilerrors.Flatten(utilerrors.NewAggregate(errs)); err != nil {
 		return nil, err
 	}
-	c, err := opts.Config(ctx, roster.names, roster.disabled, roster.aliases)
+	c, err := opts.Config(ctx, roster.names, roster.disabled, roster.aliases) // It has canonical names of controllers.
+	if err != nil {
+		return nil, err
+	}
+	replacing, err := roster.replacing(c.ComponentConfig.Generic.Controllers)
 	if err != nil {
 		return nil, err
 	}

@@ -109,15 +109,17 @@ func mutateAll(root string, mutants []mutant) (map[string]string, error) {
 		byFile[m.file] = append(byFile[m.file], m)
 	}
 	texts := map[string]string{}
+	var errs error
 	for file, of := range byFile {
 		text, pkg, err := mutate(root, file, of)
 		if err != nil {
-			return nil, err
+			errs = errors.Join(errs, err)
+			continue
 		}
 		texts[file] = text
 		texts[filepath.Join(filepath.Dir(file), "active_mutant.go")] = fmt.Sprintf("package %s\n\nimport \"os\"\n\nvar activeMutant = os.Getenv(%q)\n", pkg, variable)
 	}
-	return texts, nil
+	return texts, errs
 }
 
 // build compiles the tests of packages with all mutants in them, and returns the binaries by package. The tree is not
