@@ -89,7 +89,7 @@ func writeLeaders(w *show.Writer, s status) {
 		if l.Expired {
 			title = "          "
 		}
-		w.Printf("%s%s holds Lease %s (%s, %s); %s", title, l.Holder, l.Lease, l.Form, renewed, text.Counted(l.Allocated, "Node", "Nodes")+" allocated by it since it leads")
+		w.Printf("%s%s holds Lease %s (%s, %s); %s", title, l.Holder, l.Lease, l.Form, renewed, text.Counted(l.Allocated, "Node", "Nodes")+" allocated by it since it became the leader")
 	}
 }
 
