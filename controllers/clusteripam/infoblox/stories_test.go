@@ -329,6 +329,29 @@ func TestFull(t *testing.T) {
 	})
 }
 
+// Infoblox has given its last address to a claim that is edited before it says so, and tells others that the pool is full. The claim gets its address all the same.
+func TestFullForOthers(t *testing.T) {
+	tell(t, func(w *world) { w.grid.Reserved[addr("10.0.0.1")] = true }, func(w *world) {
+		for i := range 11 {
+			w.createClaim(fmt.Sprint("f", i), "small", nil)
+		}
+		time.Sleep(time.Minute)
+		w.slow = 300 * time.Millisecond
+		w.createClaim("a", "small", nil)
+		time.Sleep(150 * time.Millisecond)
+		for i := range 20 {
+			w.createClaim(fmt.Sprint("b", i), "small", nil)
+		}
+		time.Sleep(100 * time.Millisecond) // Infoblox has not answered to a yet.
+		if _, err := w.servers[0].Edit(runner.IPAddressClaims, in("a"), false, map[string]any{"metadata": map[string]any{"labels": map[string]any{"x": "y"}}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		w.wantReady("a", "Ready", "10.0.0.14")
+		w.wantReady("b19", v1beta2.ReasonPoolExhausted, "")
+	})
+}
+
 // The pool is widened while Infoblox says that it is full: the claim that asked gets an address of the new subnet at once.
 func TestWidenedWhileItIsFull(t *testing.T) {
 	tell(t, func(w *world) {
