@@ -123,6 +123,33 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
+// A connection that is reset gives the same text each time. It stands in a condition, and a condition that changes has the claim ask again at once.
+func TestReset(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Read(make([]byte, 1))
+			_ = c.(*net.TCPConn).SetLinger(0)
+			_ = c.Close()
+		}
+	}()
+	address, port, _ := net.SplitHostPort(l.Addr().String())
+	c := client(t, wapi.Config{Host: address, Port: port, Version: "2.12", Username: "u"})
+	_, first := c.Hosts(t.Context(), "a", "default")
+	_, second := c.Hosts(t.Context(), "a", "default")
+	if first == nil || second == nil || first.Error() != second.Error() || !strings.Contains(first.Error(), "read tcp "+l.Addr().String()) {
+		t.Errorf("%v, and then %v", first, second)
+	}
+}
+
 // Nothing but the user's own word turns the verification of the server off.
 func TestVerification(t *testing.T) {
 	server := wapitest.New(t, wapitest.NewGrid())
