@@ -22,15 +22,15 @@ type Error struct {
 	notSent bool
 }
 
-// local is this end of a connection in the text of an error. Its port is another one each time, and a condition that changes has its object worked on at once.
-var local = regexp.MustCompile(`[^ ]+->`)
+// passing is what is another one each time in the text of an error: this end of a connection, and the time. A condition that changes has its object worked on at once.
+var passing = regexp.MustCompile(`[^ ]+->|current time [^ ]+ is `)
 
 func (e *Error) Error() string {
 	switch {
 	case e.Text != "":
 		return fmt.Sprintf("%s: %s (HTTP %d)", e.Request, e.Text, e.Status)
 	case e.Err != nil:
-		return e.Request + ": " + local.ReplaceAllString(e.Err.Error(), "")
+		return e.Request + ": " + passing.ReplaceAllString(e.Err.Error(), "")
 	default:
 		return fmt.Sprintf("%s: HTTP %d %s", e.Request, e.Status, http.StatusText(e.Status))
 	}
