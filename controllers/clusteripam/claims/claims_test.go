@@ -198,7 +198,7 @@ func TestNotKept(t *testing.T) {
 	w.settle()
 	w.edit(runner.ClusterIPAMClaims, map[string]any{"spec": map[string]any{"nodeNetwork": map[string]any{"cidr": "10.0.0.0/23"}}})
 	w.drop = runner.InClusterIPPools
-	if err := w.logic.Reconcile(t.Context(), w.claim); !errors.Is(err, errNotKept) {
+	if err := w.logic.Reconcile(t.Context(), w.claim); !errors.Is(err, runner.ErrNotKept) {
 		t.Errorf("the error is %v", err)
 	}
 	w.drop = nil

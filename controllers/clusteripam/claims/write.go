@@ -2,7 +2,6 @@ package claims
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -54,9 +53,6 @@ func Carry(ctx context.Context, t *runner.Term, decide func(refused string) *Wri
 	return err
 }
 
-// errNotKept is the error of a change that the API server confirms and does not store. No event follows it, so it is tried again.
-var errNotKept = errors.New("the API server confirms the change and does not store it: look for an admission webhook or policy that takes it away, or a CustomResourceDefinition of another version")
-
 // send makes the request of a write, and tells of it.
 func (w *Write) send(ctx context.Context, t *runner.Term) (err error) {
 	about := w.Is
@@ -70,7 +66,7 @@ func (w *Write) send(ctx context.Context, t *runner.Term) (err error) {
 		stored := &metav1.PartialObjectMetadata{}
 		err = t.API.Patch(ctx, w.Kind, contract.NameOf(w.Is), w.Patch, stored)
 		if err == nil && stored.ResourceVersion == w.Is.GetResourceVersion() {
-			return fmt.Errorf("patch %v: %w", runner.KeyOf(w.Kind, w.Is), errNotKept)
+			return fmt.Errorf("patch %v: %w", runner.KeyOf(w.Kind, w.Is), runner.ErrNotKept)
 		}
 	}
 	if err == nil || !writes.Answered(err) {

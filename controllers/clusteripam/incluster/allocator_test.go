@@ -111,3 +111,29 @@ func BenchmarkWant(b *testing.B) {
 		}
 	}
 }
+
+// restricted is the queue of a term.
+type restricted struct {
+	*testing.T
+	workers map[*runner.Kind]int
+}
+
+func (q restricted) Add(key runner.Key) {
+	if q.workers[key.Kind] == 0 {
+		q.Errorf("%v is queued, and the runner has no queue for its kind", key)
+	}
+}
+
+func (q restricted) AddAfter(key runner.Key, _ time.Duration) { q.Add(key) }
+
+// A controller of one namespace leaves Global pools alone, and claims of the namespace name them all the same.
+func TestClaimsOfPoolsThatAreNotRead(t *testing.T) {
+	config := configOf(Config{Namespace: "n"})
+	term := &runner.Term{Queue: restricted{t, config.Workers}}
+	config.New(term)
+	for kind := range kinds {
+		ref := v1beta2.IPPoolReference{APIGroup: runner.GroupIPAM, Kind: kind, Name: "p"}
+		term.Shows(runner.IPAddressClaims, &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: kind, UID: types.UID(kind)}, Spec: v1beta2.IPAddressClaimSpec{PoolRef: ref}})
+		term.Shows(runner.IPAddresses, &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: kind}, Spec: v1beta2.IPAddressSpec{PoolRef: ref, Address: "10.0.0.1"}})
+	}
+}

@@ -32,20 +32,21 @@ type Config struct {
 }
 
 // New returns the controller. It does no I/O.
-func New(cfg Config) (*runner.Controller, error) {
+func New(cfg Config) (*runner.Controller, error) { return runner.New(configOf(cfg)) }
+
+func configOf(cfg Config) runner.Config {
 	if cfg.Workers == 0 {
 		cfg.Workers = 10
 	}
 	r := cfg.Config
 	r.Name, r.Reads, r.Workers = Name, contract.Reads(cfg.Namespace), map[*runner.Kind]int{runner.IPAddressClaims: cfg.Workers}
 	for _, k := range kinds {
-		if !k.global || cfg.Namespace == "" {
+		if r.Workers[k.kind] = 2; !k.global || cfg.Namespace == "" { // Claims name, and so queue, pools that are not read.
 			r.Reads = append(r.Reads, runner.Reads{Kind: k.kind, Namespace: cfg.Namespace, Optional: k.kind != runner.InClusterIPPools})
-			r.Workers[k.kind] = 2
 		}
 	}
 	r.New = func(t *runner.Term) runner.Logic { return newLogic(t, cfg.Namespace, cfg.WatchFilter) }
-	return runner.New(r)
+	return r
 }
 
 type logic struct {

@@ -40,6 +40,7 @@ func (l *logic) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim, poo
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.full[contract.NameOf(pool)] = full{pool.GetGeneration(), time.Now().Add(checkEvery)}
+		delete(l.mayHave, claim.UID)
 		return none, exhausted(claim, checkEvery)
 	case err != nil:
 		return none, failed(v1beta2.ReasonAllocationFailed, "did not allocate an address", err)
@@ -104,6 +105,7 @@ func (l *logic) obtain(ctx context.Context, from source, claim *v1beta2.IPAddres
 		if s.verb != create && s.verb != update {
 			return s, nil
 		}
+		l.asks(claim)
 		if err := l.write(ctx, from, at, s, o.fresh, n); err != nil {
 			return s, err
 		}

@@ -64,13 +64,14 @@ type logic struct {
 	mu      sync.Mutex // guards what follows
 	servers map[string]*server
 	full    map[types.NamespacedName]full // pools
+	mayHave map[types.UID]bool            // claims for which Infoblox may have an address that they do not say
 	records map[recordName]*record        // without their InfobloxInstances: two of these can be one Infoblox
 }
 
 func newLogic(t *runner.Term, cfg Config, connect func(wapi.Config) (*wapi.Client, error)) *logic {
 	l := &logic{
 		term: t, connect: connect, fence: cmp.Or[writes.Fence](cfg.Fence, &lease.Fence{}), secretNamespace: cfg.SecretNamespace,
-		servers: map[string]*server{}, full: map[types.NamespacedName]full{}, records: map[recordName]*record{},
+		servers: map[string]*server{}, full: map[types.NamespacedName]full{}, mayHave: map[types.UID]bool{}, records: map[recordName]*record{},
 	}
 	l.instances = runner.Read(t, runner.InfobloxInstances, l.instanceChanged)
 	l.pools = runner.Read(t, runner.InfobloxIPPools, l.poolChanged)

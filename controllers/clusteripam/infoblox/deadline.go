@@ -88,5 +88,6 @@ func (l *logic) put(ctx context.Context, c *wapi.Client, at recordName, r wapi.R
 func (l *logic) ClaimShown(before, now *v1beta2.IPAddressClaim) {
 	if at, ok := recordOf(now); ok && before == nil && ofInfoblox(now.Spec.PoolRef) {
 		l.unsettle(at)
+		l.asks(now)
 	}
 }

@@ -66,14 +66,14 @@ func (l *logic) sourceFor(claim *v1beta2.IPAddressClaim, pool metav1.Object) (fr
 	}
 	ready := contract.Find(p.Status.Conditions, v1alpha1.ConditionReady)
 	from, problem, known := l.sourceOf(p)
-	switch rest := l.fullFor(p); {
+	switch rest := l.fullFor(claim, p); {
 	case !known || ready == nil || ready.ObservedGeneration > 0 && ready.ObservedGeneration != p.Generation: // It is being checked, which queues its claims.
 		return from, writes.Pending{}
 	case problem.message != "":
 		return from, waits(v1beta2.ReasonPoolNotReady, 0, "The InfobloxIPPool %s is not ready. %s", name, problem.message)
 	case ready.Status != metav1.ConditionTrue:
 		return from, waits(v1beta2.ReasonPoolNotReady, 0, "The InfobloxIPPool %s is not ready. %s", name, ready.Message)
-	case rest > 0 && !said(claim).IsValid():
+	case rest > 0:
 		return from, exhausted(claim, rest)
 	}
 	return from, nil
@@ -90,14 +90,21 @@ type full struct {
 	until      time.Time
 }
 
-// fullFor returns for how long Infoblox is not asked for an address of a pool.
-func (l *logic) fullFor(p *v1alpha1.InfobloxIPPool) time.Duration {
+// fullFor returns for how long Infoblox is not asked for an address of a pool. A claim that may have one already asks in any case: to others the pool is full.
+func (l *logic) fullFor(claim *v1beta2.IPAddressClaim, p *v1alpha1.InfobloxIPPool) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if f := l.full[contract.NameOf(p)]; f.generation == p.Generation {
+	if f := l.full[contract.NameOf(p)]; f.generation == p.Generation && !l.mayHave[claim.UID] && !said(claim).IsValid() {
 		return time.Until(f.until)
 	}
 	return 0
+}
+
+// asks notes that Infoblox may have an address for a claim, until it says that there is none.
+func (l *logic) asks(claim *v1beta2.IPAddressClaim) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mayHave[claim.UID] = true
 }
 
 // ClaimGone implements contract.Provider. It wakes claims that wait for an address: there is one more, if only in one of the networks.
@@ -108,6 +115,7 @@ func (l *logic) ClaimGone(claim *v1beta2.IPAddressClaim) {
 	l.left(claim.Namespace, claim.Spec.PoolRef)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	delete(l.mayHave, claim.UID)
 	for pool := range l.full {
 		l.contract.QueuePool(v1alpha1.KindInfobloxIPPool, pool.Namespace, pool.Name)
 	}

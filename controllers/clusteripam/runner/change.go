@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,11 +43,18 @@ func withStatus(object metav1.Object) ([]byte, error) {
 	return jsonpatch.MergePatch([]byte(`{"status":{}}`), text)
 }
 
-// Change makes an object what it should be: see the function of this name. It sends nothing if it is so.
+// ErrNotKept is the error of a change that the API server confirms and does not store. No event follows it, so it is tried again.
+var ErrNotKept = errors.New("the API server confirms the change and does not store it: look for an admission webhook or policy that takes it away, or a CustomResourceDefinition of another version")
+
+// Change makes an object what it should be: see the function of this name. It sends nothing if it is so. With stored, the error can be ErrNotKept.
 func (t *Term) Change(ctx context.Context, kind *Kind, is, want, stored metav1.Object) error {
 	patch, ok := Change(is, want)
 	if !ok {
 		return nil
 	}
-	return t.API.Patch(ctx, kind, types.NamespacedName{Namespace: is.GetNamespace(), Name: is.GetName()}, patch, stored)
+	err := t.API.Patch(ctx, kind, types.NamespacedName{Namespace: is.GetNamespace(), Name: is.GetName()}, patch, stored)
+	if err == nil && stored != nil && stored.GetResourceVersion() == is.GetResourceVersion() {
+		return fmt.Errorf("patch %v: %w", KeyOf(kind, is), ErrNotKept)
+	}
+	return err
 }

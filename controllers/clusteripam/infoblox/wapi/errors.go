@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 )
 
@@ -21,12 +22,15 @@ type Error struct {
 	notSent bool
 }
 
+// passing is what is another one each time in the text of an error: this end of a connection, and the time. A condition that changes has its object worked on at once.
+var passing = regexp.MustCompile(`[^ ]+->|current time [^ ]+ is `)
+
 func (e *Error) Error() string {
 	switch {
 	case e.Text != "":
 		return fmt.Sprintf("%s: %s (HTTP %d)", e.Request, e.Text, e.Status)
 	case e.Err != nil:
-		return fmt.Sprintf("%s: %v", e.Request, e.Err)
+		return e.Request + ": " + passing.ReplaceAllString(e.Err.Error(), "")
 	default:
 		return fmt.Sprintf("%s: HTTP %d %s", e.Request, e.Status, http.StatusText(e.Status))
 	}
