@@ -31,7 +31,7 @@ type Contract struct {
 	clusters  runner.Lister[*Cluster]
 
 	mu       sync.Mutex                                         // guards what follows
-	creating map[types.UID]time.Time                            // by UID of the claim: until when a create of its IPAddress can be carried out that the watch does not show yet
+	creating map[types.UID]time.Time                            // by UID of the claim: until when a create of its IPAddress can be carried out; one that the watch shows can be another, of a restore
 	moved    map[types.UID]bool                                 // UIDs of claims whose IPAddress clusterctl has deleted
 	gone     map[types.NamespacedName][]*v1beta2.IPAddressClaim // claims that are gone, and whose IPAddress may exist or may be created
 }
@@ -94,10 +94,7 @@ func (c *Contract) addressChanged(before, now *v1beta2.IPAddress) {
 	last := cmp.Or(now, before)
 	claim, claimed := c.Claims.Get(last.Namespace, last.Name)
 	c.mu.Lock()
-	switch {
-	case now != nil:
-		delete(c.creating, madeFor(now))
-	case claimed && GoingAway(before):
+	if now == nil && claimed && GoingAway(before) {
 		c.moved[claim.UID] = true
 	}
 	c.mu.Unlock()
