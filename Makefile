@@ -204,11 +204,11 @@ RELEASE := bin/release/$(VERSION)
 release: ## Make all files of a release from a clean clone of HEAD: VERSION=, REGISTRY=
 	@VERSION=$(VERSION) REGISTRY=$(REGISTRY) $(if $(filter-out file,$(origin PLATFORMS)),PLATFORMS=$(PLATFORMS)) PROGRAMS='$(PROGRAMS)' COMMANDS='$(COMMANDS)' COMMAND_PLATFORMS=$(COMMAND_PLATFORMS) hack/release.sh $(RELEASE)
 
-# What it builds anew: kubectl-node_ipam, or a program of an image.
+# What it builds a second time: kubectl-node_ipam, or a program of an image.
 REBUILD ?= kubectl-node_ipam
 
 .PHONY: verify-release
-verify-release: tools #: Read a release back: checksums, programs, charts and manifests in an API server; and build REBUILD=kubectl-node_ipam anew, for the same bytes
+verify-release: tools #: Read a release back: checksums, programs, charts and manifests in an API server; and build REBUILD=kubectl-node_ipam again, for the same bytes
 	@REBUILD=$(REBUILD) hack/verify-release.sh $(RELEASE)
 
 ##@ Change it

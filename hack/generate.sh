@@ -17,7 +17,7 @@ oldest=$tools/../kubernetes/$(ls "$tools/../kubernetes" | sort -t. -k2n | head -
 code_generator() { go tool -modfile="$oldest/go.mod" "$@"; }
 
 module=$(go list -m)
-# Below, generated files are deleted before they are written anew.
+# Below, generated files are deleted before they are written again.
 [[ $module == "$(cd "$tools/../.." && go list -m)" && -f go.mod ]] || { echo "generate: $PWD is no tree of this module" >&2; exit 2; }
 api=$module/apis/networking/v1
 # The kinds of Cluster IPAM have no generated clients: their controllers read whichever version is served.

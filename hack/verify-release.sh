@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Reads a release back, by its files alone: checksums, the programs of its images and commands, the text of a licence for each component; installs its charts
-# and manifests into a local etcd and kube-apiserver, and runs node-ipam-controller there as the chart says; and builds one program anew from a clean clone of
+# and manifests into a local etcd and kube-apiserver, and runs node-ipam-controller there as the chart says; and builds one program again from a clean clone of
 # the release's commit, in another directory, which must make the same bytes.
 #
 # usage: [REBUILD=node-ipam-controller] hack/verify-release.sh DIRECTORY
@@ -72,7 +72,7 @@ else
 fi
 
 rebuild=${REBUILD:-kubectl-node_ipam}
-echo "verify-release: build $rebuild anew, of commit $commit"
+echo "verify-release: build $rebuild again, of commit $commit"
 # shellcheck source=hack/release-sources.sh
 source hack/release-sources.sh
 sources=$(clone_sources "$commit" "$version")

@@ -132,4 +132,4 @@ func (f *Fence) lost() error {
 }
 
 // deposedWhy is for logs and errors.
-const deposedWhy = "went to another process after this one had held it, so this one has to begin anew"
+const deposedWhy = "went to another process after this one had held it, so this one has to begin again"

@@ -190,7 +190,7 @@ func (c *cluster) join(ctx context.Context, name string, opts joinOptions) error
 }
 
 // joinAsControlPlane lets another control plane upload its certificates, as `kubeadm init --upload-certs` does, and tells the machine of
-// them. They are there for two hours only, and so for each one anew.
+// them. They are there for two hours only, and so they are made again for each one.
 func (m machine) joinAsControlPlane(ctx context.Context, config document) error {
 	number, err := m.number()
 	if err != nil {

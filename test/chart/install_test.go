@@ -55,7 +55,7 @@ func TestInstallFiles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// kubectl writes all objects that have defaults once more. That starts no Pods anew.
+			// kubectl writes all objects that have defaults once more. That restarts no Pods.
 			if deployment.Generation != 1 {
 				t.Errorf("the Deployment has changed when it was applied again: generation %d", deployment.Generation)
 			}

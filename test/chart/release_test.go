@@ -358,7 +358,7 @@ func TestUpgradeFromPeer(t *testing.T) {
 				t.Fatal(err)
 			}
 			if before.UID != after.UID {
-				t.Error("the Deployment was made anew")
+				t.Error("the Deployment was made again")
 			}
 			if image := after.Spec.Template.Spec.Containers[0].Image; !strings.HasPrefix(image, "registry.example.com/") {
 				t.Errorf("the image is still %s", image)

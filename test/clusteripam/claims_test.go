@@ -123,7 +123,7 @@ func TestClaims(t *testing.T) {
 			t.Errorf("without its ClusterIPAM, bound of the claim was %s", was)
 		}
 
-		// The binding to a ClusterDeployment does not follow a field that was removed and set anew.
+		// The binding to a ClusterDeployment does not follow a field that was removed and set again.
 		c.patch(claims, "c", `{spec: {cluster: null}}`)
 		c.patch(claims, "c", `{spec: {cluster: e}}`)
 		c.untilCondition(claims, "c", "Warning", "reason", `"ClusterChanged"`)

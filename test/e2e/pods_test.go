@@ -52,7 +52,7 @@ func (c *cluster) serverPods(t *testing.T, nodes ...string) map[string]*corev1.P
 	return found
 }
 
-// waitForRestart waits until the kubelet has started the Pod's container anew and says so: after a reboot the API server shows for a while
+// waitForRestart waits until the kubelet has restarted the Pod's container and says so: after a reboot the API server shows for a while
 // what was before.
 func (c *cluster) waitForRestart(t *testing.T, before *corev1.Pod) {
 	t.Helper()

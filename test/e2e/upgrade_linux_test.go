@@ -23,7 +23,7 @@ const (
 	replacedServers = 60 * time.Second
 
 	afterSwap = changeOfPod + changeOfLeader
-	// A kubelet of another minor makes all static Pods anew.
+	// A kubelet of another minor restarts all static Pods.
 	afterKubelet = replacedServers + afterSwap
 	// The old manager, which could not renew its Lease meanwhile, ends and is started again; and then it is replaced, too.
 	afterUpgrade = replacedServers + 2*afterSwap
@@ -224,7 +224,7 @@ func (c *minorCluster) upgradeNodes(t *testing.T) {
 	maps.Copy(c.blocks, c.podCIDRs(t, "worker-3"))
 }
 
-// upgradeKubelet replaces the kubelet of a control plane. It makes all static Pods anew, some time after its start: the next machine waits for that.
+// upgradeKubelet replaces the kubelet of a control plane. It restarts all static Pods, some time after its start: the next machine waits for that.
 func (c *minorCluster) upgradeKubelet(t *testing.T, machine string) {
 	t.Helper()
 	pods := []string{"etcd", "kube-apiserver", managerPod}

@@ -107,7 +107,7 @@ func TestTwoWithoutLeaderElection(t *testing.T) {
 				t.Fatal(err)
 			}
 			if writers[last.Annotations[networkingv1.AnnotationLeaseHolder]] {
-				t.Error("a process that was started anew has the identity of one before")
+				t.Error("a process that was started again has the identity of one before")
 			}
 			if got := others(t, third); got != 0 {
 				t.Errorf("after a restart %v Nodes count as assigned by another allocator", got)

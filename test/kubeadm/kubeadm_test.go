@@ -20,7 +20,7 @@ import (
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
-var update = flag.Bool("update", false, "write manifests/static-pod anew")
+var update = flag.Bool("update", false, "write manifests/static-pod again")
 
 const (
 	image         = "localhost/multicidr/kube-controller-manager:"

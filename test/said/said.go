@@ -1,5 +1,5 @@
 // Package said keeps in one file, said.golden, what the product tells people: health, events, conditions, errors about flags. A test compares what it hears with the file; a
-// reader finds all sentences in one place, and a change of words is one diff. `make said` writes the file anew.
+// reader finds all sentences in one place, and a change of words is one diff. `make said` writes the file again.
 package said
 
 import (

@@ -16,35 +16,11 @@ import (
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
 	"github.com/multicidr/controller-manager/apis/k0rdent/v1beta1"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
+	"github.com/multicidr/controller-manager/test/contracttest"
 )
 
-// parsed decodes JSON.
-func parsed[T any](t *testing.T, text string) *T {
-	t.Helper()
-	o := new(T)
-	d := json.NewDecoder(strings.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(o); err != nil {
-		t.Fatalf("%v in %s", err, text)
-	}
-	return o
-}
-
 func claimOf(t *testing.T, spec string) *v1beta1.ClusterIPAMClaim {
-	return &v1beta1.ClusterIPAMClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "t", Name: "c", UID: "u"}, Spec: *parsed[v1beta1.ClusterIPAMClaimSpec](t, spec)}
-}
-
-// changes returns what a write changes, without its preconditions.
-func changes(t *testing.T, w *Write) map[string]any {
-	t.Helper()
-	all := *parsed[map[string]any](t, string(w.Patch.Body))
-	metadata := all["metadata"].(map[string]any)
-	delete(metadata, "uid")
-	delete(metadata, "resourceVersion")
-	if len(metadata) == 0 {
-		delete(all, "metadata")
-	}
-	return all
+	return &v1beta1.ClusterIPAMClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "t", Name: "c", UID: "u"}, Spec: *contracttest.Parsed[v1beta1.ClusterIPAMClaimSpec](t, spec)}
 }
 
 func TestNetworkOfAClaim(t *testing.T) {
@@ -102,7 +78,7 @@ func TestNetworkOfAClaim(t *testing.T) {
 
 func TestInstanceOfAClaim(t *testing.T) {
 	pool := func(instance, ready string) *v1alpha1.InfobloxIPPool {
-		return parsed[v1alpha1.InfobloxIPPool](t, `{"spec": {"instance": {"name": "`+instance+`"}, "subnets": []}, "status": {"conditions": [{"type": "Ready", "status": "`+ready+`", "reason": "", "message": "", "lastTransitionTime": null}]}}`)
+		return contracttest.Parsed[v1alpha1.InfobloxIPPool](t, `{"spec": {"instance": {"name": "`+instance+`"}, "subnets": []}, "status": {"conditions": [{"type": "Ready", "status": "`+ready+`", "reason": "", "message": "", "lastTransitionTime": null}]}}`)
 	}
 	for name, tc := range map[string]struct {
 		view
@@ -151,9 +127,9 @@ func formatted(t *testing.T, w *Write) string {
 	case w.Want == nil:
 		verb = "delete"
 	case w.Patch.Status:
-		verb, sent = "status", changes(t, w)["status"]
+		verb, sent = "status", contracttest.Changes(t, w.Patch)["status"]
 	default:
-		verb, sent = "patch", changes(t, w)
+		verb, sent = "patch", contracttest.Changes(t, w.Patch)
 	}
 	text, err := json.Marshal(sent)
 	if err != nil {
@@ -301,7 +277,7 @@ func TestPoolOfSomebodyElse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := view{Claim: claimOf(t, `{"provider": "in-cluster", "clusterIPAMRef": "c", "nodeNetwork": {"cidr": "10.0.0.0/24"}}`)}
 			v.IPAM = decide(v).Want.(*v1beta1.ClusterIPAM)
-			v.InCluster = parsed[v1alpha2.InClusterIPPool](t, tc.pool)
+			v.InCluster = contracttest.Parsed[v1alpha2.InClusterIPPool](t, tc.pool)
 			got := ""
 			for _, w := range v.settle(t) {
 				if w.Kind == runner.InClusterIPPools {
@@ -330,7 +306,7 @@ func TestClusterIPAMOfSomebodyElse(t *testing.T) {
 		"recorded for another": {`{"metadata": {"annotations": {"networking.x-k8s.io/cluster-deployment": "e"}, "ownerReferences": [{"kind": "", "name": "", "uid": "u", "controller": true}]}, "spec": {"provider": "in-cluster", "clusterIPAMClaimRef": "c"}}`, "create InClusterIPPool"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := view{Claim: claimOf(t, `{"provider": "in-cluster", "cluster": "d", "nodeNetwork": {"cidr": "10.0.0.0/24"}}`), IPAM: parsed[v1beta1.ClusterIPAM](t, tc.ipam)}
+			v := view{Claim: claimOf(t, `{"provider": "in-cluster", "cluster": "d", "nodeNetwork": {"cidr": "10.0.0.0/24"}}`), IPAM: contracttest.Parsed[v1beta1.ClusterIPAM](t, tc.ipam)}
 			first := decide(v)
 			got, _, _ := strings.Cut(formatted(t, first), " {")
 			if ipam, ok := first.Want.(*v1beta1.ClusterIPAM); ok && len(ipam.OwnerReferences) > len(v.IPAM.OwnerReferences) {
@@ -371,12 +347,12 @@ func TestPoolWouldWiden(t *testing.T) {
 			v := view{Claim: claimOf(t, tc.claim)}
 			v.Claim.Annotations = map[string]string{v1beta1.AnnotationConfirmPool: tc.confirmed}
 			v.IPAM = decide(v).Want.(*v1beta1.ClusterIPAM)
-			v.InCluster = parsed[v1alpha2.InClusterIPPool](t, `{"metadata": {"name": "c", "ownerReferences": [{"kind": "ClusterIPAMClaim", "name": "c", "uid": "u"}]},
+			v.InCluster = contracttest.Parsed[v1alpha2.InClusterIPPool](t, `{"metadata": {"name": "c", "ownerReferences": [{"kind": "ClusterIPAMClaim", "name": "c", "uid": "u"}]},
 				"spec": {"addresses": `+tc.pool+`}, "status": {"ipAddresses": {"total": 2, "used": 1, "free": 1, "outOfRange": 0}}}`)
 			writes := ""
 			for _, w := range v.settle(t) {
 				if w.Kind == runner.InClusterIPPools {
-					text, _ := json.Marshal(changes(t, w))
+					text, _ := json.Marshal(contracttest.Changes(t, w.Patch))
 					writes = string(text)
 				}
 			}

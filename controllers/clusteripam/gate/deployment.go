@@ -136,7 +136,7 @@ func whyClosed(v view, name string) *claims.Finding {
 		return &claims.Finding{Reason: reasonClaimMissing, Message: fmt.Sprintf("There is no ClusterIPAMClaim %s. Create it with spec.cluster: %s, or correct spec.ipamClaim.ref.", name, d.Name)}
 	}
 	if inline, _ := claims.OwnerOf(claim, d, v1beta1.KindClusterDeployment); !inline {
-		// What is recorded counts: spec.cluster can be removed and set anew.
+		// What is recorded counts: spec.cluster can be removed and set again.
 		switch recorded := claims.Cluster(claim, v.IPAM); cmp.Or(recorded, claim.Spec.Cluster) {
 		case d.Name:
 			if recorded == "" && claim.Status.Bound { // k0rdent's manager does not record it.

@@ -15,29 +15,8 @@ import (
 	"github.com/multicidr/controller-manager/apis/k0rdent/v1beta1"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/claims"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
+	"github.com/multicidr/controller-manager/test/contracttest"
 )
-
-func parsed[T any](t *testing.T, text string) *T {
-	t.Helper()
-	o := new(T)
-	if err := json.Unmarshal([]byte(text), o); err != nil {
-		t.Fatalf("%v in %s", err, text)
-	}
-	return o
-}
-
-// changes returns what a write changes, without its preconditions.
-func changes(t *testing.T, w *claims.Write) map[string]any {
-	t.Helper()
-	all := *parsed[map[string]any](t, string(w.Patch.Body))
-	metadata := all["metadata"].(map[string]any)
-	delete(metadata, "uid")
-	delete(metadata, "resourceVersion")
-	if len(metadata) == 0 {
-		delete(all, "metadata")
-	}
-	return all
-}
 
 const (
 	boundClaim = `{"metadata": {"name": "c", "uid": "u"}, "spec": {"provider": "in-cluster", "cluster": "d"},
@@ -50,8 +29,8 @@ const (
 // viewOf is a ClusterDeployment that refers to a bound claim.
 func viewOf(t *testing.T, config string) view {
 	return view{
-		Deployment: parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d"}, "spec": {"ipamClaim": {"ref": "c"}, "config": `+config+`}}`),
-		Claim:      parsed[v1beta1.ClusterIPAMClaim](t, boundClaim), IPAM: parsed[v1beta1.ClusterIPAM](t, boundIPAM),
+		Deployment: contracttest.Parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d"}, "spec": {"ipamClaim": {"ref": "c"}, "config": `+config+`}}`),
+		Claim:      contracttest.Parsed[v1beta1.ClusterIPAMClaim](t, boundClaim), IPAM: contracttest.Parsed[v1beta1.ClusterIPAM](t, boundIPAM),
 	}
 }
 
@@ -87,7 +66,7 @@ func TestConfig(t *testing.T) {
 			if w.Patch.Status {
 				got = w.Events[0].Reason
 			} else {
-				text, err := json.Marshal(changes(t, w)["spec"].(map[string]any)["config"])
+				text, err := json.Marshal(contracttest.Changes(t, w.Patch)["spec"].(map[string]any)["config"])
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -108,7 +87,7 @@ func TestConfigOfAnyShape(t *testing.T) {
 	for text, same := range map[string]bool{config: true, strings.Replace(config, "10.0.0.2", "10.0.0.3", 1): false} {
 		v.Deployment = viewOf(t, text).Deployment
 		if w := decide(v); w.Patch.Status != same {
-			t.Errorf("with the config %s: %v, want the status: %v", text, changes(t, w), same)
+			t.Errorf("with the config %s: %v, want the status: %v", text, contracttest.Changes(t, w.Patch), same)
 		}
 	}
 }
@@ -144,7 +123,7 @@ func TestGateStaysClosed(t *testing.T) {
 			tc.change(&v)
 			w := decide(v)
 			if !w.Patch.Status {
-				t.Fatalf("want a status, got %v", changes(t, w))
+				t.Fatalf("want a status, got %v", contracttest.Changes(t, w.Patch))
 			}
 			c := w.Want.(*v1beta1.ClusterDeployment).Status.Conditions[0]
 			if c.Status != metav1.ConditionFalse || c.Reason != tc.want || !strings.Contains(c.Message, tc.says) {
@@ -157,23 +136,23 @@ func TestGateStaysClosed(t *testing.T) {
 // TestNoClaim: k0rdent's manager writes an empty ipamClaim into every ClusterDeployment. That asks for no addresses.
 func TestNoClaim(t *testing.T) {
 	for _, claim := range []string{`null`, `{}`, `{"ref": ""}`} {
-		d := parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d"}, "spec": {"ipamClaim": `+claim+`}}`)
+		d := contracttest.Parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d"}, "spec": {"ipamClaim": `+claim+`}}`)
 		if w := decide(view{Deployment: d}); w != nil {
-			t.Errorf("ipamClaim %s: writes %v", claim, changes(t, w))
+			t.Errorf("ipamClaim %s: writes %v", claim, contracttest.Changes(t, w.Patch))
 		}
 	}
-	d := parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d"}, "status": {"conditions": [{"type": "IPAMReady", "status": "True"}]}}`)
+	d := contracttest.Parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d"}, "status": {"conditions": [{"type": "IPAMReady", "status": "True"}]}}`)
 	w := decide(view{Deployment: d}) // What others have written into the status stays.
-	if text, _ := json.Marshal(changes(t, w)); string(text) != `{"status":{"conditions":null}}` {
+	if text, _ := json.Marshal(contracttest.Changes(t, w.Patch)); string(text) != `{"status":{"conditions":null}}` {
 		t.Errorf("when the claim is removed: %s", text)
 	}
 }
 
 // TestInlineClaim shows the claim that a ClusterDeployment describes, as other programs read it.
 func TestInlineClaim(t *testing.T) {
-	d := parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d", "namespace": "t", "uid": "v"}, "spec": {"ipamClaim": {"spec": {"provider": "in-cluster", "nodeNetwork": {"cidr": "10.0.0.0/24"}}}}}`)
+	d := contracttest.Parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d", "namespace": "t", "uid": "v"}, "spec": {"ipamClaim": {"spec": {"provider": "in-cluster", "nodeNetwork": {"cidr": "10.0.0.0/24"}}}}}`)
 	claim := decide(view{Deployment: d}).Want.(*v1beta1.ClusterIPAMClaim)
-	got, err := json.Marshal([]any{claim, changes(t, decide(view{Deployment: d, Claim: claim}))})
+	got, err := json.Marshal([]any{claim, contracttest.Changes(t, decide(view{Deployment: d, Claim: claim}).Patch)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,8 +168,8 @@ func TestMovedAway(t *testing.T) {
 	q := &queue{}
 	term := &runner.Term{Queue: q, API: none{t: t}}
 	l := newLogic(term)
-	d := parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d", "namespace": "t", "uid": "v"}, "spec": {"ipamClaim": {"ref": "d-ipam", "spec": {"provider": "in-cluster"}}}}`)
-	claim := parsed[v1beta1.ClusterIPAMClaim](t, `{"metadata": {"name": "d-ipam", "namespace": "t", "annotations": {"clusterctl.cluster.x-k8s.io/delete-for-move": ""}, "ownerReferences": [{"kind": "ClusterDeployment", "name": "d", "uid": "v"}]}}`)
+	d := contracttest.Parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d", "namespace": "t", "uid": "v"}, "spec": {"ipamClaim": {"ref": "d-ipam", "spec": {"provider": "in-cluster"}}}}`)
+	claim := contracttest.Parsed[v1beta1.ClusterIPAMClaim](t, `{"metadata": {"name": "d-ipam", "namespace": "t", "annotations": {"clusterctl.cluster.x-k8s.io/delete-for-move": ""}, "ownerReferences": [{"kind": "ClusterDeployment", "name": "d", "uid": "v"}]}}`)
 	term.Shows(runner.ClusterDeployments, d)
 	term.Shows(runner.ClusterIPAMClaims, claim)
 	if err := l.Reconcile(t.Context(), runner.KeyOf(runner.ClusterDeployments, d)); err != nil {
@@ -230,14 +209,14 @@ func TestClaimOfSomebodyElse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := view{
-				Deployment: parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d", "uid": "v"}, "spec": {"ipamClaim": {"ref": "d-ipam", "spec": {"provider": "in-cluster", "nodeNetwork": {"cidr": "10.0.0.0/24"}}}}}`),
-				Claim:      parsed[v1beta1.ClusterIPAMClaim](t, tc.claim),
+				Deployment: contracttest.Parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d", "uid": "v"}, "spec": {"ipamClaim": {"ref": "d-ipam", "spec": {"provider": "in-cluster", "nodeNetwork": {"cidr": "10.0.0.0/24"}}}}}`),
+				Claim:      contracttest.Parsed[v1beta1.ClusterIPAMClaim](t, tc.claim),
 			}
 			got := ""
 			for w := decide(v); w != nil; w = decide(v) {
 				switch o := w.Want.(type) {
 				case *v1beta1.ClusterIPAMClaim:
-					text, err := json.Marshal(changes(t, w))
+					text, err := json.Marshal(contracttest.Changes(t, w.Patch))
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -36,7 +36,7 @@ func (c *Controller) Waits(why error) {
 	c.waits = why
 }
 
-// Runs shows the health check and the debug page of a controller, as far as it has them.
+// Runs shows the health check and the debug page of a controller that runs. One that has neither is healthy, and has no page.
 func (c *Controller) Runs(built any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
