@@ -175,21 +175,22 @@ func (c *cluster) page(t *testing.T, page string) {
 	}
 }
 
-// console runs each command of a block, and returns the block with what they print. Until the controller has done what a command shows,
-// it is repeated. A last line ... stands for all that comes after it.
+// console runs each command of a block, and returns the block with what they print. Until the controller or the API server has done what a
+// command shows, it is repeated, unless it writes. A last line ... stands for all that comes after it.
 func (c *cluster) console(t *testing.T, b block) (got string) {
 	t.Helper()
 	for _, part := range strings.Split("\n"+b.text, "\n$ ")[1:] {
 		command, want, _ := strings.Cut(part, "\n")
 		want = strings.TrimSuffix(want, "\n") + "\n"
 		var output string
-		for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+		once := writes.MatchString(command) && !strings.Contains(command, "--dry-run")
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) {
 			output = c.bash(t, command+" || true\n") // A page can show a refusal.
 			if shown, ok := strings.CutSuffix(want, "\n...\n"); ok {
 				lines := strings.SplitAfter(output, "\n")
 				output = strings.Join(lines[:min(len(lines), strings.Count(shown, "\n")+1)], "") + "...\n"
 			}
-			if plain(output) == plain(want) || writes.MatchString(command) || time.Now().After(deadline) {
+			if plain(output) == plain(want) || once || time.Now().After(deadline) {
 				break
 			}
 		}
