@@ -2,30 +2,19 @@ package runner
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/json"
 )
 
 // Change returns the patch that makes an object what it should be: of its status, if that differs, otherwise of everything else. ok is false if nothing differs.
 // want is a changed copy of is. The patch fails if the object has changed since it was read, because it replaces lists.
 func Change(is, want metav1.Object) (patch Patch, ok bool) {
-	from, err := withStatus(is)
-	to, err2 := withStatus(want)
-	if err = errors.Join(err, err2); err == nil {
-		from, err = jsonpatch.CreateMergePatch(from, to)
-	}
-	changes := map[string]any{}
-	if err == nil {
-		err = json.Unmarshal(from, &changes)
-	}
-	if err != nil {
-		panic(err) // Objects of the API can be encoded.
-	}
+	changes := difference(fields(is), fields(want))
 	if len(changes) == 0 {
 		return Patch{}, false
 	}
@@ -34,13 +23,41 @@ func Change(is, want metav1.Object) (patch Patch, ok bool) {
 	return patch, true
 }
 
-// withStatus returns an object with a status in any case: to remove a whole status would remove what others have written there, too.
-func withStatus(object metav1.Object) ([]byte, error) {
-	text, err := json.Marshal(object)
-	if err != nil {
-		return nil, err
+// fields returns an object as its JSON has it, with a status in any case: to remove a whole status would remove what others have written there, too.
+func fields(object metav1.Object) map[string]any {
+	all := map[string]any{}
+	if err := json.Unmarshal(encode(object), &all); err != nil {
+		panic(err) // Objects of the API can be encoded.
 	}
-	return jsonpatch.MergePatch([]byte(`{"status":{}}`), text)
+	if all["status"] == nil {
+		all["status"] = map[string]any{}
+	}
+	return all
+}
+
+// difference returns the JSON merge patch between two objects. It is not a library's, because those read numbers as floats, which cannot say how many addresses
+// an IPv6 pool has.
+func difference(from, to map[string]any) map[string]any {
+	changes := map[string]any{}
+	for key, value := range to {
+		before, had := from[key]
+		was, wasObject := before.(map[string]any)
+		is, isObject := value.(map[string]any)
+		switch {
+		case wasObject && isObject:
+			if inner := difference(was, is); len(inner) > 0 {
+				changes[key] = inner
+			}
+		case !had || !equality.Semantic.DeepEqual(before, value):
+			changes[key] = value
+		}
+	}
+	for key := range from {
+		if _, stays := to[key]; !stays {
+			changes[key] = nil
+		}
+	}
+	return changes
 }
 
 // ErrNotKept is the error of a change that the API server confirms and does not store. No event follows it, so it is tried again.
