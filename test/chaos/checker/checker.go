@@ -391,8 +391,8 @@ func (c *Checker) poolGone(e Event) {
 	delete(c.pools, p.name)
 	c.gone[p.name] = append(c.gone[p.name], gonePool{p, e.At})
 	for _, n := range c.members(p) {
-		if !n.served && e.decided().Sub(n.created.At) <= c.opts.Slack {
-			continue // it was created with blocks of p at about the moment when p was found to be unused
+		if !n.served && e.decided().Sub(n.created.At) <= max(c.opts.Slack, c.opts.Unlisted) {
+			continue // somebody created it with blocks of p at about the moment when p was found to be unused
 		}
 		if !p.now().finalized {
 			continue // allocation does not wait for the finalizer
