@@ -305,11 +305,11 @@ func (c *Checker) checkSource(e Event, n *node) {
 	}
 }
 
-// justGone reports whether the blocks come from a ClusterCIDR of this name that the writer may not have missed yet: one without its finalizer
-// goes at once.
+// justGone reports whether the blocks come from a ClusterCIDR of this name that the writer may not have missed yet: one that did not wait for
+// its finalizer.
 func (c *Checker) justGone(e Event, n *node, name string) bool {
 	return slices.ContainsFunc(c.gone[name], func(p gonePool) bool {
-		return e.decided().Sub(p.at) <= c.opts.Slack && shaped(p.ranges, n.blocks) && slices.ContainsFunc(n.labels, func(l labelled) bool { return p.matches(l.Node) }) && !p.now().finalized
+		return e.decided().Sub(p.at) <= c.opts.Slack && shaped(p.ranges, n.blocks) && slices.ContainsFunc(n.labels, func(l labelled) bool { return p.matches(l.Node) }) && !p.awaited(p.at, c.opts.Slack)
 	})
 }
 
@@ -394,11 +394,8 @@ func (c *Checker) poolGone(e Event) {
 		if !n.served && e.decided().Sub(n.created.At) <= max(c.opts.Slack, c.opts.Unlisted) {
 			continue // somebody created it with blocks of p at about the moment when p was found to be unused
 		}
-		if !p.now().finalized {
+		if !p.awaited(e.At, c.opts.Slack) {
 			continue // allocation does not wait for the finalizer
-		}
-		if !p.now().deleting && e.At.Sub(p.now().since) <= c.opts.Slack {
-			continue // the API server had begun to delete p before the finalizer was added, and does not look again
 		}
 		if c.justGone(e, n, n.Annotations[networkingv1.AnnotationClusterCIDR]) {
 			continue // it belongs to another one, whose end the manager may not have seen yet

@@ -143,6 +143,7 @@ func terminate(cc *networkingv1.ClusterCIDR) { cc.DeletionTimestamp = &metav1.Ti
 func unfinalized(cc *networkingv1.ClusterCIDR) {
 	cc.Finalizers = nil
 }
+func finalized(cc *networkingv1.ClusterCIDR) { cc.Finalizers = []string{networkingv1.Finalizer} }
 func excluding(cidrs ...string) func(*networkingv1.ClusterCIDR) {
 	return func(cc *networkingv1.ClusterCIDR) { cc.Spec.ExcludedCIDRs = cidrs }
 }
@@ -339,6 +340,7 @@ func TestHistories(t *testing.T) {
 			happens: func(h *history) {
 				h.pool("a")
 				h.node("n1")
+				h.wait(2 * time.Minute)
 				h.removePool("a")
 				h.serve("n1", "a", "10.0.0.0/24")
 			},
@@ -357,6 +359,15 @@ func TestHistories(t *testing.T) {
 				h.node("n1")
 				h.removePool("a")
 				h.wait(time.Second)
+				h.serve("n1", "a", "10.0.0.0/24")
+			},
+		},
+		"a ClusterCIDR whose finalizer was added while it was being deleted": {
+			happens: func(h *history) {
+				h.node("n1")
+				h.pool("a", unfinalized)
+				h.pool("a", finalized)
+				h.removePool("a")
 				h.serve("n1", "a", "10.0.0.0/24")
 			},
 		},

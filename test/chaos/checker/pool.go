@@ -109,6 +109,12 @@ func (p *pool) observe(e Event) error {
 
 func (p *pool) now() version { return p.versions[len(p.versions)-1] }
 
+// awaited reports whether p, which is gone since at, has waited for its finalizer. The API server that had begun to delete p before the finalizer was
+// added does not look again.
+func (p *pool) awaited(at time.Time, slack time.Duration) bool {
+	return p.now().finalized && (p.now().deleting || at.Sub(p.now().since) > slack)
+}
+
 func (p *pool) matches(node *corev1.Node) bool { return p.selector == nil || p.selector.Match(node) }
 
 // holds reports whether all blocks lie inside p's ranges.
