@@ -118,13 +118,15 @@ func (c *Contract) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim, 
 }
 
 // mark writes what the claim of an address carries: the finalizer, the owner annotation, the annotations of the provider, and the label that has it moved with
-// its pool. What the claim has lost, it takes from its IPAddress, which may be nil. It returns the claim as it is stored.
+// its pool. It takes them from its IPAddress, which may be nil: the claim can have lost them, or come from a backup of the time before. It returns the claim as
+// it is stored.
 func (c *Contract) mark(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress, said map[string]string) (*v1beta2.IPAddressClaim, error) {
 	carried := map[string]string{}
 	for _, key := range c.Carries {
 		if value, ok := Own(claim)[key]; ok {
 			carried[key] = value
-		} else if address != nil && Own(address)[key] != "" {
+		}
+		if address != nil && Own(address)[key] != "" {
 			carried[key] = Own(address)[key]
 		}
 	}

@@ -251,25 +251,35 @@ func (l *logic) Release(ctx context.Context, claim *v1beta2.IPAddressClaim) erro
 	if !ok { // It is written to the claim before anything is written to Infoblox.
 		return nil
 	}
+	o := l.ownerOf(claim, nil)
+	had, err := l.releaseRecord(ctx, claim, o, at)
+	if err == nil && !had && at.name == claim.Name { // The claim comes from a backup of the time before it got its second name.
+		_, err = l.releaseRecord(ctx, claim, o, recordName{at.place, ownName(claim.Name, o.token)})
+	}
+	return err
+}
+
+// releaseRecord does what Release does with the records of one name. had reports whether one has the token of the claim.
+func (l *logic) releaseRecord(ctx context.Context, claim *v1beta2.IPAddressClaim, o owner, at recordName) (had bool, err error) {
 	c, found, done, err := l.visit(ctx, at, reasonReleaseFailed)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer done()
-	stays, left, known := l.ownerOf(claim, nil).release(found, neighbourhood{l, contract.NameOf(claim), at.place})
+	stays, left, known := o.release(found, neighbourhood{l, contract.NameOf(claim), at.place})
 	if !known {
-		return waits(reasonReleaseFailed, checkFailed, "The host record %s cannot be given up yet: it has several addresses that no IPAddress has, "+
+		return false, waits(reasonReleaseFailed, checkFailed, "The host record %s cannot be given up yet: it has several addresses that no IPAddress has, "+
 			"or another IPAddressClaim in it has no address, so nobody knows whose they are. "+
 			"See the condition Ready of the other claim, or remove from the record in Infoblox what nobody uses.", at.name)
 	}
 	for _, r := range stays {
 		if err := l.put(ctx, c, at, r); err != nil {
-			return failed(reasonReleaseFailed, "has not given up the host record "+at.name, err)
+			return false, failed(reasonReleaseFailed, "has not given up the host record "+at.name, err)
 		}
 	}
 	if len(left) > 0 {
 		l.term.Event(claim, runner.IPAddressClaims, false, reasonRecordLeft, fmt.Sprintf("The host record %s in the network view %s keeps the addresses %v, which are not this claim's. "+
 			"Remove from it those that nobody uses.", at.name, at.networkView, left))
 	}
-	return nil
+	return len(stays) > 0, nil
 }

@@ -112,19 +112,21 @@ func (w *world) putServed(name, address string, claimNotes, addressNotes map[str
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: claimNotes, Finalizers: []string{v1beta2.FinalizerReleaseAddress}},
 		Spec:       v1beta2.IPAddressClaimSpec{PoolRef: pool},
 	})
-	w.putAddress(name, address, addressNotes)
+	w.putAddress("v4", name, address, addressNotes)
 	if _, err := w.servers[0].Edit(runner.IPAddressClaims, in(name), true, map[string]any{"status": map[string]any{"addressRef": map[string]any{"name": name}}}); err != nil {
 		w.t.Fatal(err)
 	}
 	return w.claim(name).UID
 }
 
-// putAddress stores an IPAddress of the pool v4.
-func (w *world) putAddress(name, address string, notes map[string]string) {
-	pool := v1beta2.IPPoolReference{APIGroup: runner.GroupIPAM, Kind: v1alpha1.KindInfobloxIPPool, Name: "v4"}
+// putAddress stores an IPAddress of a pool.
+func (w *world) putAddress(pool, name, address string, notes map[string]string) {
 	put(w.servers[0], runner.IPAddresses, &v1beta2.IPAddress{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: notes, Finalizers: []string{v1beta2.FinalizerProtectAddress}},
-		Spec:       v1beta2.IPAddressSpec{ClaimRef: v1beta2.IPAddressClaimReference{Name: name}, PoolRef: pool, Address: address, Prefix: new(int32(24))},
+		Spec: v1beta2.IPAddressSpec{
+			ClaimRef: v1beta2.IPAddressClaimReference{Name: name}, Address: address, Prefix: new(int32(24)),
+			PoolRef: v1beta2.IPPoolReference{APIGroup: runner.GroupIPAM, Kind: v1alpha1.KindInfobloxIPPool, Name: pool},
+		},
 	})
 }
 
@@ -256,7 +258,7 @@ func TestOlderBackup(t *testing.T) {
 				w.using["c"] = addr("10.0.1.2")
 				w.wapiDo("POST", "record:host", hostOf("c.example.com", "Kubernetes IPAddressClaim "+was+"1", "10.0.1.2"))
 				w.createClaim("k", "v4", restored("k", was+"0", record, "10.0.1.2"))
-				w.putAddress("k", "10.0.1.2", restored("k", was+"0", record, "10.0.1.2"))
+				w.putAddress("v4", "k", "10.0.1.2", restored("k", was+"0", record, "10.0.1.2"))
 				w.createClaim("c", "v4", restored("c", was+"1", "c.example.com", ""))
 			}, func(w *world) {
 				w.wantRecords(held)
@@ -267,6 +269,39 @@ func TestOlderBackup(t *testing.T) {
 				w.wantGone("k")
 				w.wantRecords(held)
 				w.wantReady("c", "Ready", "10.0.1.2")
+			})
+		})
+	}
+}
+
+// Somebody else has a host record of the claim's name, so the claim has one with its token, and a backup is of the time before. The record goes with the claim, and
+// stays for an IPAddress that says it.
+func TestABackupIsOlderThanTheSecondName(t *testing.T) {
+	for what, served := range map[string]bool{"the claim is deleted": false, "the backup of the IPAddress is younger": true} {
+		t.Run(what, func(t *testing.T) {
+			const was = "eeeeeeee-0000-4000-8000-000000000000"
+			const own = "c3." + was + " 10.0.0.2: Kubernetes IPAddressClaim " + was
+			tell(t, func(w *world) {
+				w.wapiDo("POST", "record:host", `{"configure_for_dns": false, `+hostOf("c3."+was, "Kubernetes IPAddressClaim "+was, "10.0.0.2")[1:])
+				w.createClaim("c3", "small", restored("c3", was, "c3", ""))
+				_, err := w.servers[0].Edit(runner.IPAddressClaims, in("c3"), false, map[string]any{"metadata": map[string]any{"finalizers": []any{v1beta2.FinalizerReleaseAddress}}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if served {
+					w.putAddress("small", "c3", "10.0.0.2", restored("c3", was, "c3."+was, "10.0.0.2"))
+				} else {
+					w.deleteClaim("c3")
+				}
+			}, func(w *world) {
+				if served {
+					w.wantReady("c3", "Ready", "10.0.0.2")
+					w.wantRecords(own)
+					w.deleteClaim("c3")
+					time.Sleep(time.Minute)
+				}
+				w.wantGone("c3")
+				w.wantRecords()
 			})
 		})
 	}
