@@ -31,7 +31,7 @@ type Contract struct {
 	clusters  runner.Lister[*Cluster]
 
 	mu       sync.Mutex                                         // guards what follows
-	creating map[types.UID]time.Time                            // by UID of the claim: until when a create of its IPAddress can be carried out; one that the watch shows can be another, of a restore
+	creating map[types.UID]time.Time                            // by UID of the claim: until when a create of its IPAddress without an answer can be carried out, also if the watch shows one, perhaps of a restore; zero: the watch may not show it yet
 	moved    map[types.UID]bool                                 // UIDs of claims whose IPAddress clusterctl has deleted
 	gone     map[types.NamespacedName][]*v1beta2.IPAddressClaim // claims that are gone, and whose IPAddress may exist or may be created
 }
@@ -94,7 +94,10 @@ func (c *Contract) addressChanged(before, now *v1beta2.IPAddress) {
 	last := cmp.Or(now, before)
 	claim, claimed := c.Claims.Get(last.Namespace, last.Name)
 	c.mu.Lock()
-	if now == nil && claimed && GoingAway(before) {
+	switch owner := madeFor(last); {
+	case now != nil && c.creating[owner].IsZero(): // A create with an answer is over.
+		delete(c.creating, owner)
+	case now == nil && claimed && GoingAway(before):
 		c.moved[claim.UID] = true
 	}
 	c.mu.Unlock()

@@ -555,6 +555,32 @@ func TestAnIPAddressArrivesLate(t *testing.T) {
 	}
 }
 
+// Where all answers come, and the watch is faster, an address costs three writes, and nothing is read from etcd.
+func TestWhatAnAddressCosts(t *testing.T) {
+	tell(t, func(s *story) {
+		s.pool("p", "{addresses: [10.0.0.10-10.0.0.20], prefix: 24}")
+		s.process.Crash()
+		var sent []string
+		s.fault = func(verb string, kind *runner.Kind, _ string) (f contracttest.Fault) {
+			if s.mu.Lock(); kind != runner.InClusterIPPools {
+				sent = append(sent, verb+" "+kind.Name)
+			}
+			s.mu.Unlock()
+			f.After = time.Millisecond
+			return f
+		}
+		s.run()
+		s.claim("a", "p")
+		s.says("a", "Ready", "10.0.0.10")
+		s.process.Crash()
+		if want := []string{"patch IPAddressClaim", "create IPAddress", "patch status IPAddressClaim"}; !slices.Equal(sent, want) {
+			t.Errorf("the requests are %q, want %q", sent, want)
+		}
+		s.fault = nil
+		s.run()
+	})
+}
+
 // What an IPAddress of another pool says that has the name of a claim.
 func TestAnIPAddressIsInTheWay(t *testing.T) {
 	tell(t, func(s *story) {
