@@ -216,7 +216,7 @@ func (o owner) release(found []wapi.Record, w others) (stays []wapi.Record, left
 		}
 		own, open := o.rest(r, w)
 		if o.says.IsValid() {
-			own, open = slices.DeleteFunc(own, func(a netip.Addr) bool { return a != o.says || w.held(a) }), false
+			own, open = slices.DeleteFunc(own, func(a netip.Addr) bool { return a != o.says }), false
 		}
 		if open || len(own) > 1 {
 			return nil, nil, false

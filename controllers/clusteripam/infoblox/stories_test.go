@@ -274,6 +274,27 @@ func TestOlderBackup(t *testing.T) {
 	}
 }
 
+// The same with c put back first: c has its address again when k comes and says it, too. Both are deleted at once, and nothing is left in Infoblox.
+func TestOlderBackupIsDeleted(t *testing.T) {
+	const was = "eeeeeeee-0000-4000-8000-00000000000"
+	tell(t, func(w *world) {
+		w.wapiDo("POST", "record:host", hostOf("c.example.com", "Kubernetes IPAddressClaim "+was+"1", "10.0.1.2"))
+		w.createClaim("c", "v4", restored("c", was+"1", "c.example.com", ""))
+	}, func(w *world) {
+		w.wantReady("c", "Ready", "10.0.1.2")
+		w.createClaim("k", "v4", restored("k", was+"0", "k.example.com", "10.0.1.2"))
+		time.Sleep(time.Minute)
+		w.wantReady("k", v1beta2.ReasonAllocationFailed, "or another claim has the address")
+		w.wantReady("c", "Ready", "10.0.1.2")
+		w.deleteClaim("c")
+		w.deleteClaim("k")
+		time.Sleep(time.Minute)
+		w.wantGone("c")
+		w.wantGone("k")
+		w.wantRecords()
+	})
+}
+
 // Somebody else has a host record of the claim's name, so the claim has one with its token, and a backup is of the time before. The record goes with the claim, and
 // stays for an IPAddress that says it.
 func TestABackupIsOlderThanTheSecondName(t *testing.T) {
