@@ -97,7 +97,7 @@ func (l *logic) obtain(ctx context.Context, from source, claim *v1beta2.IPAddres
 	defer done()
 	n := neighbourhood{l, contract.NameOf(claim), at.place}
 	for range maxSteps {
-		found, err := from.client.Hosts(ctx, at.name, at.networkView)
+		found, err := l.hosts(ctx, from.client, at)
 		if err != nil {
 			return s, err
 		}

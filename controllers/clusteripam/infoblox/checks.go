@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -66,6 +67,9 @@ type source struct {
 }
 
 func (l *logic) instanceChanged(before, now *v1alpha1.InfobloxInstance) {
+	if before != nil && now != nil && before.Spec == now.Spec { // What a check has shown is no reason for the next one: an Infoblox can fail in another way each time.
+		return
+	}
 	l.term.Queue.Add(runner.KeyOf(runner.InfobloxInstances, cmp.Or(now, before)))
 }
 
@@ -79,7 +83,11 @@ func (l *logic) secretChanged(before, now *corev1.Secret) {
 
 func (l *logic) poolChanged(before, now *v1alpha1.InfobloxIPPool) {
 	pool := cmp.Or(now, before)
-	l.term.Queue.Add(runner.KeyOf(runner.InfobloxIPPools, pool))
+	was := cmp.Or(before, pool).DeepCopy()
+	was.Status, was.ResourceVersion = pool.Status, pool.ResourceVersion
+	if before == nil || now == nil || !equality.Semantic.DeepEqual(was, now) { // Not only what a check has shown.
+		l.term.Queue.Add(runner.KeyOf(runner.InfobloxIPPools, pool))
+	}
 	l.contract.QueuePool(v1alpha1.KindInfobloxIPPool, pool.Namespace, pool.Name)
 }
 

@@ -18,11 +18,10 @@ const settled = 15 * time.Second
 // record is what goes on with the host records of one name.
 type record struct {
 	busy  bool      // a claim works on them
-	until time.Time // until when a write without an answer can still be carried out
+	until time.Time // until when nothing is sent: a write without an answer can still be carried out, or Infoblox fails
 }
 
-// work keeps others from the host records of a name until done is called. It fails while somebody else works on them, or a write without an answer can still
-// be carried out.
+// work keeps others from the host records of a name until done is called. It fails while somebody else works on them, and while nothing is sent about them.
 func (l *logic) work(at recordName) (done func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,7 +51,7 @@ func (l *logic) record(at recordName) *record {
 	return l.records[at]
 }
 
-// unsettle notes that a write to the host records of a name may still be carried out.
+// unsettle notes that nothing is sent about the host records of a name for a while: a write may still be carried out.
 func (l *logic) unsettle(at recordName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,6 +70,15 @@ func (l *logic) send(ctx context.Context, at recordName, write func(context.Cont
 		l.unsettle(at)
 	}
 	return err
+}
+
+// hosts returns the host records of a name. An Infoblox that fails is not asked about them again for a while: the condition of the claim says how it fails, and a condition
+// that changes has the claim worked on at once.
+func (l *logic) hosts(ctx context.Context, c *wapi.Client, at recordName) (found []wapi.Record, err error) {
+	if found, err = c.Hosts(ctx, at.name, at.networkView); err != nil {
+		l.unsettle(at)
+	}
+	return found, err
 }
 
 // put replaces what a host record has. One without addresses is deleted.

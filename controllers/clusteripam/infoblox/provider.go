@@ -36,11 +36,7 @@ func failed(reason, what string, err error) error {
 	if !ok {
 		return err
 	}
-	again := checkFailed
-	if !wapi.Answered(err) {
-		again = settled
-	}
-	return waits(reason, again, "Infoblox %s: %v. The controller tries again.", what, e)
+	return waits(reason, settled, "Infoblox %s: %v. The controller tries again.", what, e)
 }
 
 // Pool implements contract.Provider.
@@ -198,7 +194,7 @@ func (l *logic) visit(ctx context.Context, at recordName, reason string) (c *wap
 	if s == nil || !s.Ready { // Any other Infoblox would answer that it has no such record.
 		err = waits(reason, checkFailed, "The host record %s is in the InfobloxInstance %s, which does not exist or is not ready. Create it again, or see its condition Ready. "+
 			"Or remove the finalizer %s of a claim that is being deleted, and delete the record in Infoblox.", at.name, at.instance, v1beta2.FinalizerReleaseAddress)
-	} else if found, err = s.client.Hosts(ctx, at.name, at.networkView); err != nil {
+	} else if found, err = l.hosts(ctx, s.client, at); err != nil {
 		err = failed(reason, "does not show the host record "+at.name, err)
 	}
 	if err != nil {

@@ -89,6 +89,9 @@ type world struct {
 	fence     writes.Fence             // of the controllers; may be nil
 	// ignoresExclude: Infoblox chooses what it must not choose.
 	ignoresExclude bool
+	// away: no request arrives, and failed is how many did not.
+	away   atomic.Bool
+	failed atomic.Int64
 	// slow is how long the answer to a write to Infoblox takes at least.
 	slow      time.Duration
 	violation string
@@ -222,6 +225,9 @@ func (l line) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case l.ctx.Err() != nil:
 		return nil, l.ctx.Err()
+	case l.w.away.Load():
+		time.Sleep(f.Before + time.Millisecond)
+		return nil, fmt.Errorf("%w: %d", contracttest.ErrUnanswered, l.w.failed.Add(1))
 	case f.Unanswered && !f.Lost:
 		go func() {
 			time.Sleep(f.Before)

@@ -572,6 +572,28 @@ func TestChecks(t *testing.T) {
 	}
 }
 
+// What is between here and an Infoblox that is away fails in another way each time. That is in conditions, whose changes queue their objects. Infoblox is not asked more
+// often for that.
+func TestAway(t *testing.T) {
+	tell(t, nil, func(w *world) {
+		w.createClaim("x", "small", nil)
+		time.Sleep(10 * time.Second)
+		w.away.Store(true)
+		w.createClaim("y", "small", nil)
+		w.deleteClaim("x")
+		before := w.failed.Load()
+		time.Sleep(10 * time.Minute)
+		if asked := w.failed.Load() - before; asked > 10*6*(1+2) { // An instance, and two claims.
+			t.Errorf("%d requests in ten minutes", asked)
+		}
+		w.wantReady("x", reasonReleaseFailed, "which does not exist or is not ready")
+		w.away.Store(false)
+		time.Sleep(time.Minute)
+		w.wantReady("y", "Ready", "10.0.0.")
+		w.wantGone("x")
+	})
+}
+
 // owners is an API server that has owners of claims.
 type owners struct {
 	runner.API
