@@ -106,7 +106,7 @@ func TestTextsNameTheCause(t *testing.T) {
 	c.delete(requests, "a0")
 	c.create(requests, "late", claimOf("InClusterIPPool", "p"))
 	c.until(requests, "late", ready("False", "PoolExhausted"))
-	c.eventuallySays(requests, "late", "The next one is free at ")
+	c.eventuallySays(requests, "late", "spec.addressReuseGracePeriodSeconds")
 
 	grid := wapitest.NewGrid("10.9.0.0/24")
 	grid.Zones["default"] = []string{"example.com"}

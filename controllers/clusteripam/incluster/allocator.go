@@ -39,9 +39,8 @@ type pool struct {
 	usage     addresses.Usage[holders]
 	waiting   map[*claim]bool
 	// moves: clusterctl has begun to move what it has given, and the object does not say so yet.
-	moves bool
-	// reported is when its status was made last, and nextFree when a grace period ended next at that time; zero if none did.
-	reported, nextFree time.Time
+	moves    bool
+	reported time.Time // when its status was made last
 }
 
 // holders are those that hold one block, in the order in which they came.
@@ -182,30 +181,6 @@ func (p *pool) grace() time.Duration {
 	return p.object.spec.grace
 }
 
-// leaves returns until when only a grace period keeps the block of a claim; zero if it is not so.
-func (c *claim) leaves() (until time.Time) {
-	if grace := c.pool.grace(); grace > 0 && c.block.IsValid() && c.object.DeletionTimestamp != nil && len(contract.KeptBy(c.object)) == 0 {
-		until = c.object.DeletionTimestamp.Add(grace)
-	}
-	return until
-}
-
-// report notes that the status of p is made now. Claims that wait say when the next block is free, so they are looked at again.
-func (a *allocator) report(p *pool, now time.Time) {
-	var next time.Time
-	for _, c := range p.claims {
-		if until := c.leaves(); next.IsZero() || !until.IsZero() && until.Before(next) {
-			next = until
-		}
-	}
-	if p.reported = now; !p.nextFree.Equal(next) {
-		p.nextFree = next
-		for c := range p.waiting {
-			a.touchClaim(c)
-		}
-	}
-}
-
 // setClaim notes a claim as it is stored.
 func (a *allocator) setClaim(o *v1beta2.IPAddressClaim) {
 	key, ours := poolOf(o.Spec.PoolRef, o.Namespace)
@@ -218,7 +193,7 @@ func (a *allocator) setClaim(o *v1beta2.IPAddressClaim) {
 		c = &claim{object: &v1beta2.IPAddressClaim{}, pool: p}
 		p.claims[o.UID] = c
 	}
-	a.touch(p.key) // Its grace period may begin, or there may be an IPAddress of its name.
+	a.touch(p.key) // There may be an IPAddress of its name.
 	c.object = o
 	a.move(p, o)
 	switch own := p.addresses[contract.NameOf(o)]; {

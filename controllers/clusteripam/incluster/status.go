@@ -55,8 +55,8 @@ func (p *pool) state() (reason, text string, gives bool) {
 			strings.TrimSuffix(o.kind.things(), "es"), o.kind.things(), contract.Correct(o, "the pool", "spec.nodeNetwork")), true
 	case !free:
 		text = fmt.Sprintf(" is full: all %d %s are in use.", o.compiled.Total(), o.kind.things())
-		if !p.nextFree.IsZero() {
-			text += fmt.Sprintf(" The next one is free at %s (spec.addressReuseGracePeriodSeconds).", p.nextFree.UTC().Format(time.RFC3339))
+		if o.spec.grace > 0 {
+			text += fmt.Sprintf(" Those of deleted IPAddressClaims stay in use for %v (spec.addressReuseGracePeriodSeconds).", o.spec.grace)
 		}
 		return v1beta2.ReasonPoolExhausted, text + fmt.Sprintf(" Add %s to %s, or delete IPAddressClaims.", o.kind.things(), contract.Correct(o, "the pool", "spec.nodeNetwork")), true
 	}
@@ -111,7 +111,7 @@ func (l *logic) syncPool(ctx context.Context, key runner.Key) error {
 		a.serve(p)
 		is, want = p.object, p.wanted()
 		if rest = time.Until(p.reported.Add(reportEvery)); rest <= 0 && equality.Semantic.DeepEqual(is.ObjectMeta, want.ObjectMeta) {
-			a.report(p, time.Now())
+			p.reported = time.Now()
 			usage := v1alpha2.PoolUsage(p.usage.Counts())
 			now, want.Status.IPAddresses = l.conditions(p), &usage
 		}
