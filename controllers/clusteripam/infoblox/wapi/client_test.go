@@ -124,7 +124,7 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// A connection that is reset, or a certificate that has expired, gives the same text each time. It stands in a condition, and a condition that changes has the claim ask again at once.
+// A connection that is reset, or a certificate that has expired, gives the same text each time. It stands in conditions, which are written when they change.
 func TestReset(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

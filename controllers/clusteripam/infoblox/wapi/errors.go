@@ -22,7 +22,7 @@ type Error struct {
 	notSent bool
 }
 
-// passing is what is another one each time in the text of an error: this end of a connection, and the time. A condition that changes has its object worked on at once.
+// passing is what is another one each time in the text of an error: this end of a connection, and the time. A condition with it would be written again and again.
 var passing = regexp.MustCompile(`[^ ]+->|current time [^ ]+ is `)
 
 func (e *Error) Error() string {
