@@ -128,7 +128,7 @@ func (q restricted) AddAfter(key runner.Key, _ time.Duration) { q.Add(key) }
 
 // A controller of one namespace leaves Global pools alone, and claims of the namespace name them all the same.
 func TestClaimsOfPoolsThatAreNotRead(t *testing.T) {
-	config := configOf(Config{Namespace: "n"})
+	config := configOf(Config{Namespace: "n", Workers: 1})
 	term := &runner.Term{Queue: restricted{t, config.Workers}}
 	config.New(term)
 	for kind := range kinds {

@@ -23,7 +23,7 @@ const Name = "in-cluster-ip-pool-controller"
 // Config is the input of New. Of the runner's Config it needs the Client; Name, Reads, Workers and New are set by New.
 type Config struct {
 	runner.Config
-	// Workers is how many IPAddressClaims are worked on concurrently; 10 if it is zero.
+	// Workers is how many IPAddressClaims are worked on concurrently.
 	Workers int
 	// Namespace restricts the controller to one namespace: it leaves Global pools alone. Empty: all namespaces.
 	Namespace string
@@ -35,9 +35,6 @@ type Config struct {
 func New(cfg Config) (*runner.Controller, error) { return runner.New(configOf(cfg)) }
 
 func configOf(cfg Config) runner.Config {
-	if cfg.Workers == 0 {
-		cfg.Workers = 10
-	}
 	r := cfg.Config
 	r.Name, r.Reads, r.Workers = Name, contract.Reads(cfg.Namespace), map[*runner.Kind]int{runner.IPAddressClaims: cfg.Workers}
 	for _, k := range kinds {

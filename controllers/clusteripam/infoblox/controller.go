@@ -3,8 +3,6 @@ package infoblox
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,7 +29,7 @@ type Config struct {
 	Namespace string
 	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter of the claims that are worked on. Empty: all are.
 	WatchFilter string
-	// Workers is how many IPAddressClaims are worked on at once; 4 if it is zero.
+	// Workers is how many IPAddressClaims are worked on concurrently.
 	Workers int
 }
 
@@ -43,7 +41,7 @@ func New(cfg Config) (*runner.Controller, error) {
 	if cfg.SecretNamespace != "" {
 		r.Reads = append(r.Reads, runner.Reads{Kind: runner.Secrets, Namespace: cfg.SecretNamespace})
 	}
-	r.Workers = map[*runner.Kind]int{runner.InfobloxInstances: 2, runner.InfobloxIPPools: 2, runner.IPAddressClaims: cmp.Or(cfg.Workers, 4)}
+	r.Workers = map[*runner.Kind]int{runner.InfobloxInstances: 2, runner.InfobloxIPPools: 2, runner.IPAddressClaims: cfg.Workers}
 	r.New = func(t *runner.Term) runner.Logic { return newLogic(t, cfg, wapi.New) }
 	return runner.New(r)
 }
@@ -95,10 +93,9 @@ func (l *logic) Reconcile(ctx context.Context, key runner.Key) error {
 		return l.syncInstance(ctx, key.Name)
 	case runner.InfobloxIPPools:
 		return l.syncPool(ctx, name)
-	case runner.IPAddressClaims:
+	default:
 		return l.contract.Reconcile(ctx, name)
 	}
-	return fmt.Errorf("%v: nobody works on that: %w", key, errors.ErrUnsupported)
 }
 
 // Show implements runner.Logic. Why pools and claims wait is in their conditions.
