@@ -93,13 +93,17 @@ func movedAway(objects ...metav1.Object) error {
 			what, AnnotationDeleteForMove)}
 }
 
+// givenUp is how long after clusterctl has deleted an IPAddress a move counts as given up, if the claim is still there and is not marked.
+const givenUp = time.Hour
+
 // allocate creates the IPAddress of a claim, unless clusterctl has deleted it because it is in another cluster by now.
 func (c *Contract) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object) error {
 	c.mu.Lock()
-	moved := c.moved[claim.UID]
+	until := c.moved[claim.UID].Add(givenUp)
 	c.mu.Unlock()
-	if moved {
-		return nil
+	if rest := time.Until(until); rest > 0 {
+		return c.wait(ctx, claim, Waits{Reason: ReasonMoved, Again: rest, Message: fmt.Sprintf(
+			"clusterctl has deleted the IPAddress, because it has moved it to another cluster. If the move was given up, the IPAddress comes back at %s.", until.UTC().Format(time.RFC3339))})
 	}
 	for range 2 {
 		given, unable := c.Provider.Allocate(ctx, claim, pool)

@@ -304,7 +304,7 @@ func TestMovedAway(t *testing.T) {
 	}
 }
 
-// An IPAddress that clusterctl has deleted does not come back, whatever becomes of its pool.
+// An IPAddress that clusterctl has deleted does not come back, whatever becomes of its pool, unless the move was given up.
 func TestWhatWasMovedDoesNotComeBack(t *testing.T) {
 	tell(t, func(s *story) {
 		s.put(runner.GlobalInClusterIPPools, "{metadata: {name: g}, spec: {addresses: [10.0.0.10-10.0.0.11], prefix: 24}}")
@@ -313,6 +313,9 @@ func TestWhatWasMovedDoesNotComeBack(t *testing.T) {
 		s.Drop(runner.IPAddresses, of("a"))
 		s.claim("b", "GlobalInClusterIPPool/g")
 		s.has("b=10.0.0.11")
+		s.says("a", contract.ReasonMoved, "If the move was given up, the IPAddress comes back at 2000-01-01T01:00:")
+		time.Sleep(time.Hour)
+		s.has("a=10.0.0.10", "b=10.0.0.11")
 	})
 }
 
