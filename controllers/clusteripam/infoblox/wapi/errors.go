@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strings"
 )
 
@@ -22,15 +21,12 @@ type Error struct {
 	notSent bool
 }
 
-// passing is what is another one each time in the text of an error: this end of a connection, and the time. A condition with it would be written again and again.
-var passing = regexp.MustCompile(`[^ ]+->|current time [^ ]+ is `)
-
 func (e *Error) Error() string {
 	switch {
 	case e.Text != "":
 		return fmt.Sprintf("%s: %s (HTTP %d)", e.Request, e.Text, e.Status)
 	case e.Err != nil:
-		return e.Request + ": " + passing.ReplaceAllString(e.Err.Error(), "")
+		return fmt.Sprintf("%s: %v", e.Request, e.Err)
 	default:
 		return fmt.Sprintf("%s: HTTP %d %s", e.Request, e.Status, http.StatusText(e.Status))
 	}
