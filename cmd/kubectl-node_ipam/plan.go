@@ -244,6 +244,12 @@ func writeCompared(w *show.Writer, a plan) {
 		w.Printf("")
 		w.Rows(rows)
 	}
+	for _, g := range a.Groups {
+		if g.OnlyFamily != "" {
+			w.Printf("%s: Nodes like %s have podCIDRs of both families, and new ones would get %s only. To keep both, plan a ClusterCIDR with both.",
+				w.In(show.Yellow, "Warning"), g.Example, g.OnlyFamily)
+		}
+	}
 }
 
 // source is the ClusterCIDR from which a Node gets podCIDRs.

@@ -165,7 +165,10 @@ func stateOf(cc inspect.ClusterCIDRStatus) show.Colored {
 
 // notes are the messages to act on, or all that say more than the state.
 func notes(cc inspect.ClusterCIDRStatus, all bool) (texts []string) {
-	if cc.State != networkingv1.ReasonAvailable && (all || cc.State != networkingv1.ReasonDisabled) {
+	switch {
+	case cc.State == networkingv1.ReasonDisabled && cc.Members > 0 && !all:
+		texts = append(texts, text.Counted(cc.Members, "Node still belongs", "Nodes still belong")+" to it")
+	case cc.State != networkingv1.ReasonAvailable && (all || cc.State != networkingv1.ReasonDisabled):
 		texts = append(texts, cc.Message)
 	}
 	if cc.Conflicted != "" {

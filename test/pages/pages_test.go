@@ -24,7 +24,7 @@ var rewrite = flag.Bool("rewrite", false, "write what the commands print into th
 // story are the pages whose blocks run one after the other, after README.md.
 var story = []string{
 	"docs/use/ranges.md", "docs/quickstart.md", "docs/use/kubectl-node-ipam.md", "docs/use/network-plugins.md", "docs/install/kubeadm.md",
-	"docs/install/upgrade.md", "docs/operate/policies.md", "docs/operate/troubleshooting.md", "docs/install/uninstall.md",
+	"docs/install/upgrade.md", "docs/operate/policies.md", "docs/operate/troubleshooting.md", "docs/install/uninstall.md", "docs/cluster-ipam/README.md",
 }
 
 var (
@@ -46,7 +46,7 @@ var (
 func TestEveryBlockIsRunOrMarked(t *testing.T) {
 	t.Chdir("../..")
 	makefile := read(t, "Makefile")
-	for _, pattern := range []string{"README.md", "docs/*.md", "docs/install/*.md", "docs/use/*.md", "docs/operate/*.md", "docs/concepts/*.md"} {
+	for _, pattern := range []string{"README.md", "docs/*.md", "docs/install/*.md", "docs/use/*.md", "docs/operate/*.md", "docs/concepts/*.md", "docs/cluster-ipam/*.md"} {
 		pages, err := filepath.Glob(pattern)
 		if err != nil || len(pages) == 0 {
 			t.Fatalf("%s: no page, %v", pattern, err)

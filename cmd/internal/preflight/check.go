@@ -207,12 +207,12 @@ func checkInstalled(fs *findings, s *state, used usage) {
 	fs.well("installed", "CRD and ClusterRoleBinding are there")
 }
 
-// install is how the CRD and the permissions of a form are installed.
+// install is how the CRD and the permissions of a form are installed, for a reader with a checkout and for one with the files of a release.
 func (u usage) install() string {
 	if u.form == peer {
-		return "install the Helm chart or run helm upgrade; without Helm kubectl apply -f install-node-ipam-controller.yaml, a file of the release"
+		return "install the Helm chart or run helm upgrade; without Helm, apply install-node-ipam-controller.yaml of a release"
 	}
-	return "kubectl apply -f install-kube-controller-manager.yaml, a file of the release"
+	return "kubectl apply -f manifests/crds -f manifests/rbac in a checkout, or -f install-kube-controller-manager.yaml of a release"
 }
 
 // checkClouds checks that the controller in each cloud-controller-manager has permissions.

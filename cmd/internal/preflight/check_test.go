@@ -51,7 +51,7 @@ func TestCheck(t *testing.T) {
 			s.bindings = bindingsOf(rbacv1.Subject{Kind: "User", Name: "system:kube-controller-manager"})[:1]
 		}, []string{"WARNING installed: kube-controller-manager runs without --use-service-account-credentials, and its user may not create the ClusterCIDR"}},
 		"no permission to make the ClusterCIDR of --cluster-cidr": {func(s *state) { s.bindings = s.bindings[:1] },
-			[]string{"WARNING installed: the controller's ServiceAccount may not create the ClusterCIDR of --cluster-cidr: kubectl apply -f install-kube-controller-manager.yaml"}},
+			[]string{"WARNING installed: the controller's ServiceAccount may not create the ClusterCIDR of --cluster-cidr: kubectl apply -f manifests/crds -f manifests/rbac"}},
 		"nor a need for it": {func(s *state) {
 			s.pods = []corev1.Pod{managerPod("kube-controller-manager-1", "--use-service-account-credentials")}
 			s.planned, s.bindings = []networkingv1.ClusterCIDR{clusterCIDR("first", "10.244.0.0/16")}, s.bindings[:1]
@@ -88,7 +88,7 @@ func TestCheck(t *testing.T) {
 		}, nil},
 		"a CRD of this version": {func(s *state) { s.crd = ourCRD() }, nil},
 		"a CRD without status and some fields": {func(s *state) { s.crd = olderCRD() },
-			[]string{"WARNING installed: the ClusterCIDR CRD is of another version and lacks [status spec.excludedCIDRs spec.nodeSelector.nodeSelectorTerms.matchExpressions.values]: the API server hides these fields, so that blocks in excludedCIDRs can be allocated, for example. No ClusterCIDR is lost if you do this: kubectl apply -f install-kube-controller-manager.yaml"}},
+			[]string{"WARNING installed: the ClusterCIDR CRD is of another version and lacks [status spec.excludedCIDRs spec.nodeSelector.nodeSelectorTerms.matchExpressions.values]: the API server hides these fields, so that blocks in excludedCIDRs can be allocated, for example. No ClusterCIDR is lost if you do this: kubectl apply -f manifests/crds -f manifests/rbac"}},
 		"the same, with the chart": {func(s *state) { alone(s); s.crd = olderCRD() },
 			[]string{"WARNING installed: the ClusterCIDR CRD is of another version and lacks [status"}},
 		"a manager with a file": {func(s *state) {
@@ -302,7 +302,7 @@ func TestCheck(t *testing.T) {
 		"a cloud-controller-manager with the controller, without permissions": {func(s *state) { inCloud(s); s.bindings = nil },
 			[]string{"WARNING installed: there is no ClusterRoleBinding of the controller's ServiceAccount"}},
 		"a cloud-controller-manager with the controller, without that for --cluster-cidr": {func(s *state) { inCloud(s); s.bindings = s.bindings[:1] },
-			[]string{"WARNING installed: the controller's ServiceAccount may not create the ClusterCIDR of --cluster-cidr: kubectl apply -f install-kube-controller-manager.yaml"}},
+			[]string{"WARNING installed: the controller's ServiceAccount may not create the ClusterCIDR of --cluster-cidr: kubectl apply -f manifests/crds -f manifests/rbac"}},
 		"a cloud-controller-manager with the controller, as its own user": {func(s *state) {
 			inCloud(s)
 			s.pods[len(s.pods)-1] = pod("ccm", "/bin/ccm", "--controllers=*,multicidrnodeipam", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16")

@@ -93,6 +93,8 @@ type PlannedGroup struct {
 	Example string    `json:"example"`
 	Nodes   int       `json:"nodes"`
 	From    [2]string `json:"from"` // the name of the ClusterCIDR; empty: it would be pending
+	// OnlyFamily is the one family that the next Node would get with the plan, although Nodes of the group have both.
+	OnlyFamily string `json:"onlyFamily,omitempty"`
 }
 
 // Plan applies changes to a copy of a cluster's objects, all at once, and compares what the controller then does with what it does today.
@@ -255,6 +257,9 @@ func compareGroups(today, then *Cluster) []PlannedGroup {
 		}
 		g.Nodes++
 		g.Example = min(g.Example, node.Name)
+		if blocks, _ := pool.PodCIDRsOf(node); len(blocks) > 1 {
+			g.OnlyFamily = then.onlyFamily(from[1])
+		}
 	}
 	groups := []PlannedGroup{}
 	for _, g := range by {
@@ -264,6 +269,14 @@ func compareGroups(today, then *Cluster) []PlannedGroup {
 		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), strings.Compare(a.Example, b.Example))
 	})
 	return groups
+}
+
+// onlyFamily is the family of a ClusterCIDR that has one; empty if it has both, or there is none of the name.
+func (c *Cluster) onlyFamily(name string) string {
+	if p, ok := c.state.Pool(name); ok && len(p.Ranges) == 1 {
+		return p.Ranges[0].Family().String()
+	}
+	return ""
 }
 
 // first returns a function that returns the name of the first candidate of a Node that can serve one now; empty if none can.
