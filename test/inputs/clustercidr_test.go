@@ -186,7 +186,6 @@ var clusterCIDRTable = []extreme[clusterCIDR]{
 	{field: "ranges", name: "8000::/1 in 2^63 blocks", set: ranges("", "8000::/1", 64, 0)},
 	{field: "ranges", name: "8000::/1 in 2^62 blocks", set: ranges("", "8000::/1", 65, 0)},
 	{field: "ranges", name: "8000::/1 in one block", set: ranges("", "8000::/1", 127, 0)},
-	{field: "ranges", name: "::/0 in one block", set: ranges("", "::/0", 128, 0)},
 	{field: "ranges", name: "fd00::/60 in 2^64 blocks", set: ranges("", "fd00::/60", 4, 0)},
 	{field: "ranges", name: "the last 16 IPv6 addresses", set: ranges("", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff0/124", 4, 0)},
 	{field: "ranges", name: "the last 2^64 blocks of IPv6", set: ranges("", "ffff:ffff:ffff:fff0::/60", 4, 0)},

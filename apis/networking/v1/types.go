@@ -80,7 +80,6 @@ type ClusterCIDR struct {
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || has(self.ipv6PerNodeHostBits) || !has(self.ipv6) || !isCIDR(self.ipv6) || cidr(self.ipv6).ip().family() != 6 || self.?perNodeHostBits.orValue(0) <= 128 - cidr(self.ipv6).prefixLength()",fieldPath=".perNodeHostBits",message="a block of this size does not fit into ipv6: use a value from 4 to 128 minus the prefix length of ipv6 (4 to 16 for a /112), or a wider ipv6. For smaller IPv6 blocks set ipv6PerNodeHostBits"
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || !has(self.ipv6PerNodeHostBits) || !has(self.ipv6) || !isCIDR(self.ipv6) || cidr(self.ipv6).ip().family() != 6 || self.ipv6PerNodeHostBits <= 128 - cidr(self.ipv6).prefixLength()",fieldPath=".ipv6PerNodeHostBits",message="a block of this size does not fit into ipv6: use a value from 4 to 128 minus the prefix length of ipv6 (4 to 80 for a /48), or a wider ipv6"
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule=`oldSelf.hasValue() || !has(self.ipv6PerNodeHostBits) || (has(self.ipv6) && self.ipv6 != "")`,fieldPath=".ipv6PerNodeHostBits",message="ipv6PerNodeHostBits needs ipv6: set ipv6, or remove ipv6PerNodeHostBits"
-// +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || !has(self.ipv6) || !isCIDR(self.ipv6) || cidr(self.ipv6).ip().family() != 6 || cidr(self.ipv6).prefixLength() > 0 || self.?ipv6PerNodeHostBits.orValue(self.?perNodeHostBits.orValue(0)) >= 128",fieldPath=".ipv6",message="ipv6 must not contain IPv4-mapped addresses (::ffff:0:0/96), because no Node can have a block of them: use a range without them, for example fd00:10:244::/48"
 // +kubebuilder:validation:XValidation:rule="!has(self.excludedCIDRs) || self.excludedCIDRs.all(e, !isCIDR(e) || (has(self.ipv4) && isCIDR(self.ipv4) && cidr(self.ipv4).containsCIDR(cidr(e))) || (has(self.ipv6) && isCIDR(self.ipv6) && cidr(self.ipv6).containsCIDR(cidr(e))))",fieldPath=".excludedCIDRs",message="every excluded CIDR must be inside ipv4 or ipv6: remove the one that is not, or replace it by the part of it that is inside"
 type ClusterCIDRSpec struct {
 	// nodeSelector selects the Nodes whose podCIDRs can be allocated from this ClusterCIDR. It means what it means in
@@ -120,12 +119,12 @@ type ClusterCIDRSpec struct {
 
 	// ipv6 is the IPv6 range in CIDR notation (RFC 4291 section 2.3), for example fd00:10:244::/48. Host bits are masked
 	// off. The range must not contain IPv4-mapped addresses (::ffff:0:0/96), because no Node can have a block of them.
-	// The only exception is ::/0 as one block of 128 host bits. An empty value means that there is no IPv6 range. At
-	// least one of ipv4 and ipv6 is required unless allocation is None. Immutable.
+	// An empty value means that there is no IPv6 range. At least one of ipv4 and ipv6 is required unless allocation is
+	// None. Immutable.
 	// +optional
 	// +kubebuilder:validation:MaxLength=49
 	// +kubebuilder:validation:XValidation:rule=`self == "" || (isCIDR(self) && cidr(self).ip().family() == 6)`,message="must be an IPv6 range in CIDR notation, for example fd00:10:244::/48, and not an IPv4-mapped range"
-	// +kubebuilder:validation:XValidation:rule=`!isCIDR(self) || cidr(self).ip().family() != 6 || cidr(self).prefixLength() == 0 || cidr(self).prefixLength() > 95 || !cidr(self).containsIP("::fffe:0:0")`,message="must not contain IPv4-mapped addresses (::ffff:0:0/96), because no Node can have a block of them: use a range without them, for example fd00:10:244::/48"
+	// +kubebuilder:validation:XValidation:rule=`!isCIDR(self) || cidr(self).ip().family() != 6 || cidr(self).prefixLength() > 95 || !cidr(self).containsIP("::fffe:0:0")`,message="must not contain IPv4-mapped addresses (::ffff:0:0/96), because no Node can have a block of them: use a range without them, for example fd00:10:244::/48"
 	IPv6 string `json:"ipv6,omitempty"`
 
 	// priority is the first rule of the order in which ClusterCIDRs are tried for a Node: higher is tried first. It can
@@ -141,7 +140,6 @@ type ClusterCIDRSpec struct {
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MaxLength=49
 	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self)",message="must be a CIDR without leading zeros, for example 10.244.0.0/28 or fd00:10:244::/64, and not an IPv4-mapped CIDR"
-	// +kubebuilder:validation:items:XValidation:rule=`!isCIDR(self) || cidr(self).ip().family() != 6 || cidr(self).prefixLength() > 95 || !cidr(self).containsIP("::fffe:0:0")`,message="must not contain IPv4-mapped addresses (::ffff:0:0/96): replace it by smaller CIDRs that leave them out"
 	ExcludedCIDRs []string `json:"excludedCIDRs,omitempty"`
 
 	// allocation is Enabled (the default), Disabled or None. No new blocks are allocated from a disabled ClusterCIDR, and

@@ -63,7 +63,7 @@ func (f Flags) Spec() (*networkingv1.ClusterCIDRSpec, error) {
 func (f Flags) hostBits(prefix netip.Prefix, ranges int) (int32, error) {
 	family := ipam.FamilyOf(prefix)
 	mask := int(cmp.Or(f.maskOf(family), f.NodeMaskSize, defaultMask[family]))
-	if prefix.Overlaps(pool.Mapped) && mask > 0 {
+	if prefix.Overlaps(pool.Mapped) {
 		return 0, fmt.Errorf("--cluster-cidr %v contains %s: use a range without them", prefix, pool.WhatMapped)
 	}
 	if mask < prefix.Bits() || mask > family.Bits() {

@@ -36,8 +36,8 @@ type ClusterCIDRSpecApplyConfiguration struct {
 	IPv4 *string `json:"ipv4,omitempty"`
 	// ipv6 is the IPv6 range in CIDR notation (RFC 4291 section 2.3), for example fd00:10:244::/48. Host bits are masked
 	// off. The range must not contain IPv4-mapped addresses (::ffff:0:0/96), because no Node can have a block of them.
-	// The only exception is ::/0 as one block of 128 host bits. An empty value means that there is no IPv6 range. At
-	// least one of ipv4 and ipv6 is required unless allocation is None. Immutable.
+	// An empty value means that there is no IPv6 range. At least one of ipv4 and ipv6 is required unless allocation is
+	// None. Immutable.
 	IPv6 *string `json:"ipv6,omitempty"`
 	// priority is the first rule of the order in which ClusterCIDRs are tried for a Node: higher is tried first. It can
 	// be negative. The default is 0. Mutable: a change affects new allocations only.
