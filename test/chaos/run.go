@@ -33,6 +33,8 @@ const (
 	// slack is for decisions that were made before their write: a write is retried for as long as its leader has the lease, and a
 	// leader that cannot write can keep it for the longest fault there is.
 	slack = time.Minute
+	// mostFillers is how many Nodes may be created at the end to see that every free block can be given.
+	mostFillers = 2000
 	// restInterval is how often the cluster is looked at for whether it is at rest.
 	restInterval = 200 * time.Millisecond
 )
@@ -60,7 +62,7 @@ func execute(ctx context.Context, s settings, cp *controlplane.ControlPlane) (_ 
 	if err != nil {
 		return nil, err
 	}
-	r := &run{s: s, cp: cp, checker: checker.New(checker.Options{Static: s.Ranges, ServiceRanges: services, Slack: slack, Lease: leaseName})}
+	r := &run{s: s, cp: cp, checker: checker.New(checker.Options{ServiceRanges: services, Slack: slack, Lease: leaseName})}
 	// Straight to the API server and fast: what churn does is not to be held up.
 	config := cp.AdminConfig()
 	if r.kube, err = kubernetes.NewForConfig(config); err != nil {
@@ -89,7 +91,7 @@ func execute(ctx context.Context, s settings, cp *controlplane.ControlPlane) (_ 
 	defer managing.Wait()
 	manage, stopManaging := context.WithCancel(ctx)
 	defer stopManaging()
-	for i := range s.Managers {
+	for i := range managers {
 		m, err := newManager(s, cp, i, r.checker)
 		if err != nil {
 			return nil, err
@@ -244,15 +246,9 @@ func (r *run) rest(ctx context.Context) ([]checker.Violation, error) {
 
 // fill creates Nodes until nothing is free any more, range by range: what cannot be given has leaked.
 func (r *run) fill(ctx context.Context, result *report) error {
-	budget := r.s.Fill
-	names := []string{""}
-	if len(r.s.Ranges) == 0 {
-		names = nil
-		for i := range r.s.ClusterCIDRs {
-			names = append(names, poolNameOf(i))
-		}
-	}
-	for _, name := range names {
+	budget := mostFillers
+	for i := range r.s.ClusterCIDRs {
+		name := poolNameOf(i)
 		free, exists := r.checker.Free(name)
 		if !exists || free == 0 {
 			continue
@@ -282,9 +278,6 @@ func (r *run) createFillers(ctx context.Context, pool string, nodes int) error {
 	errs := make([]error, nodes)
 	workqueue.ParallelizeUntil(ctx, inFlight, nodes, func(i int) {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("fill-%s-%04d", pool, i), Labels: map[string]string{labelFill: pool}}}
-		if pool == "" {
-			node.Name, node.Labels = fmt.Sprintf("fill-%04d", i), nil
-		}
 		_, errs[i] = r.kube.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 	})
 	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return err == nil })...)
