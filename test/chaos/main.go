@@ -38,8 +38,6 @@ type settings struct {
 	Late         bool
 	Fence        bool
 	CutWatches   bool
-
-	json string
 }
 
 // managers is how many compete for the lease.
@@ -63,7 +61,6 @@ func parse(arguments []string) (settings, error) {
 	flags.BoolVar(&s.Late, "late", true, "let writes arrive whose sender has given up, by delay or after a partition; without it they are lost")
 	flags.BoolVar(&s.Fence, "fence", true, "apply manifests/fencing; without it a PATCH of a Node is held up only as long as the lease of its sender lasts")
 	flags.BoolVar(&s.CutWatches, "cut-watches", false, "cut every watch of the managers 1s to 3s after it opened, until the end, and see that each new Node is served within a bound")
-	flags.StringVar(&s.json, "json", "", "write the report to this file as well")
 	_ = flags.Parse(arguments) // ExitOnError
 	if s.Seed == 0 {
 		s.Seed = rand.Uint64N(1 << 32)
@@ -102,12 +99,6 @@ func main() {
 		os.Exit(exitBroken)
 	}
 	report.print(os.Stdout)
-	if s.json != "" {
-		if err := report.write(s.json); err != nil {
-			fmt.Fprintln(os.Stderr, "chaos:", err)
-			os.Exit(exitBroken)
-		}
-	}
 	if len(report.Violations) > 0 {
 		os.Exit(exitViolations)
 	}
