@@ -397,7 +397,7 @@ test-chaos: build-chaos #: Three minutes of killed, paused and parted managers, 
 	$(BIN)/chaos --duration=1m --lease=6s --interval=1500ms --late=false --fence=false
 	$(BIN)/chaos --duration=1m --cut-watches
 
-# How long `make chaos` and `make inputs` last; CHAOS takes more flags, for instance CHAOS='--cut-watches --seed=7 --json=report.json'.
+# How long `make chaos` and `make inputs` last; CHAOS takes more flags, for instance CHAOS='--cut-watches --seed=7'.
 DURATION ?= 5m
 CHAOS ?=
 

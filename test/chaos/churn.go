@@ -34,6 +34,10 @@ const (
 	groups = 8
 	// requestTimeout is for churn's own requests, which go straight to the API server.
 	requestTimeout = 10 * time.Second
+	// rate is how many operations begin in a second.
+	rate = 30
+	// foreign is the share of Nodes that are created with podCIDRs, one half inside and one half outside of all ranges.
+	foreign = 0.06
 	// inFlight is how many of them there are at most.
 	inFlight = 16
 )
@@ -86,7 +90,7 @@ func (w *churn) run(ctx context.Context) {
 	for i := range len(w.nodes) / 2 {
 		w.begin(w.nodes, i, func(ctx context.Context, s *slot) { w.createNode(ctx, i, s) })
 	}
-	for sleep(ctx, time.Duration(float64(time.Second)/w.s.Rate)) {
+	for sleep(ctx, time.Second/rate) {
 		if len(w.pools) > 0 && w.rng.Float64() < 0.05 {
 			w.changePool(w.rng.IntN(len(w.pools)))
 		} else {
@@ -213,10 +217,10 @@ func (w *churn) createNode(ctx context.Context, i int, s *slot) {
 		node.Finalizers = []string{hold}
 	}
 	switch x := rng.Float64(); {
-	case x < w.s.Foreign/2: // a Node from elsewhere, outside of all ranges
+	case x < foreign/2: // a Node from elsewhere, outside of all ranges
 		node.Spec.PodCIDRs = []string{fmt.Sprintf("172.%d.%d.0/24", 16+i/256, i%256)}
-	case x < w.s.Foreign: // and one inside
-		node.Spec.PodCIDRs = []string{w.randomBlock(rng).String()}
+	case x < foreign: // and one inside
+		node.Spec.PodCIDRs = []string{randomPrefix(rng, space4, space4.Bits()+7+rng.IntN(6)).String()}
 	}
 	if len(node.Spec.PodCIDRs) > 0 {
 		node.Spec.PodCIDR = node.Spec.PodCIDRs[0]
@@ -228,15 +232,6 @@ func (w *churn) createNode(ctx context.Context, i int, s *slot) {
 	case apierrors.IsAlreadyExists(err):
 		s.exists = true // from a create that we took for a failure
 	}
-}
-
-// randomBlock returns a prefix somewhere in what is given to Nodes.
-func (w *churn) randomBlock(rng *rand.Rand) netip.Prefix {
-	space := space4
-	if len(w.s.Ranges) > 0 {
-		space = w.s.Ranges[0].Prefix
-	}
-	return randomPrefix(rng, space, min(space.Bits()+7+rng.IntN(6), space.Addr().BitLen()))
 }
 
 // randomPrefix returns a prefix of the length inside of space.

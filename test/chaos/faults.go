@@ -239,8 +239,8 @@ func (f *faults) network(m *manager, faults faultproxy.Faults, share float64) (b
 	return true, f.after(f.between(2*time.Second, max(10*time.Second, f.s.Lease), share), func() { m.proxy.Set(faultproxy.Faults{}) })
 }
 
-// minHold is the shortest time for which a PATCH is held up; --max-hold is the longest.
-const minHold = time.Second
+// A PATCH is held up for a time between these.
+const minHold, maxHold = time.Second, 10 * time.Second
 
 // holdUp has PATCHes of podCIDRs held up on their way. Without the server-side fence the promise is only for those whose way and timeout end
 // before the lease does (docs/operate/policies.md). The proxy sees to that, and here no server is paused meanwhile, which would add to their way.
@@ -248,7 +248,7 @@ func (f *faults) holdUp(m *manager, share float64) (bool, func()) {
 	if !f.s.Fence && !f.servers.TryLock() {
 		return false, nil
 	}
-	_, over := f.network(m, faultproxy.Faults{HoldPatches: .7, MinHold: minHold, MaxHold: f.s.MaxHold}, share)
+	_, over := f.network(m, faultproxy.Faults{HoldPatches: .7, MinHold: minHold, MaxHold: maxHold}, share)
 	return true, func() {
 		over()
 		if !f.s.Fence {

@@ -45,10 +45,6 @@ type manager struct {
 
 // newManager prepares a manager and starts its proxy.
 func newManager(s settings, cp *controlplane.ControlPlane, index int, c *checker.Checker) (*manager, error) {
-	program, args, err := s.binary()
-	if err != nil {
-		return nil, err
-	}
 	m := &manager{name: fmt.Sprintf("manager-%d", index+1), cp: cp}
 	upstream, err := cp.Config("system:kube-controller-manager")
 	if err != nil {
@@ -78,7 +74,7 @@ func newManager(s settings, cp *controlplane.ControlPlane, index int, c *checker
 	if err != nil {
 		return nil, err
 	}
-	m.opts = controlplane.ManagerOptions{Name: m.name, Binary: program, Kubeconfig: kubeconfig, Args: slices.Concat(s.managerArgs(), args)}
+	m.opts = controlplane.ManagerOptions{Name: m.name, Binary: s.Command[0], Kubeconfig: kubeconfig, Args: slices.Concat(s.managerArgs(), s.Command[1:])}
 	return m, nil
 }
 

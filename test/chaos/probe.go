@@ -31,12 +31,7 @@ const (
 // probe creates Nodes that can be served while watches are cut, and sees that each is, in time.
 func (r *run) probe(ctx context.Context, result *report) error {
 	labels := map[string]string{labelFill: probePool}
-	if len(r.s.Ranges) > 0 {
-		labels = nil
-		if free, _ := r.checker.Free(""); free < probes {
-			return nil // Somebody would have to wait.
-		}
-	} else if err := r.createProbePool(ctx); err != nil {
+	if err := r.createProbePool(ctx); err != nil {
 		return err
 	}
 	took := make([]time.Duration, probes)

@@ -2,11 +2,9 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -18,28 +16,28 @@ import (
 
 // report is what a run has shown.
 type report struct {
-	Settings   settings       `json:"settings"`
-	Machine    string         `json:"machine"`
-	Begin      time.Time      `json:"begin"`
-	End        time.Time      `json:"end"`
-	Faults     map[string]int `json:"faults"`   // by name
-	Requests   map[string]int `json:"requests"` // of all managers, by what happened to them
-	Restarts   int            `json:"managerRestarts"`
-	Operations int            `json:"operations"` // of churn
+	Settings   settings
+	Machine    string
+	Begin      time.Time
+	End        time.Time
+	Faults     map[string]int // by name
+	Requests   map[string]int // of all managers, by what happened to them
+	Restarts   int
+	Operations int // of churn
 
 	// Chaos is the summary of the chaotic part; Summary is that of the whole run.
-	Chaos   checker.Summary `json:"chaos"`
-	Summary checker.Summary `json:"summary"`
+	Chaos   checker.Summary
+	Summary checker.Summary
 	// Recovery is from the end of the last fault until nothing was left to do; 0 if that did not come.
-	Recovery time.Duration `json:"recoveryNanoseconds"`
+	Recovery time.Duration
 	// Probes is how long Nodes took to be served at rest, while watches were cut.
-	Probes *checker.Percentiles `json:"probesNanoseconds,omitempty"`
+	Probes *checker.Percentiles
 	// Filled ranges got Nodes for all that was free, Unfilled ones would have needed more than allowed.
-	Filled   int `json:"rangesFilled"`
-	Unfilled int `json:"rangesNotFilled"`
-	Fillers  int `json:"nodesToFill"`
+	Filled   int
+	Unfilled int
+	Fillers  int
 
-	Violations []checker.Violation `json:"violations"`
+	Violations []checker.Violation
 }
 
 func (r *report) addRequests(fault faultproxy.Fault, n int) {
@@ -47,14 +45,6 @@ func (r *report) addRequests(fault faultproxy.Fault, n int) {
 		r.Requests = map[string]int{}
 	}
 	r.Requests[cmp.Or(string(fault), "passed")] += n
-}
-
-func (r *report) write(file string) error {
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
 // maxShown is how many violations are printed with their histories.
@@ -91,7 +81,7 @@ func (r *report) print(to io.Writer) {
 	w.Flush()
 	for i, v := range r.Violations {
 		if i == maxShown {
-			fmt.Fprintf(to, "\n... and %d more; --json has all\n", len(r.Violations)-maxShown)
+			fmt.Fprintf(to, "\n... and %d more\n", len(r.Violations)-maxShown)
 			break
 		}
 		fmt.Fprintf(to, "\n%v\n", v)

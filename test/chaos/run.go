@@ -33,6 +33,10 @@ const (
 	// slack is for decisions that were made before their write: a write is retried for as long as its leader has the lease, and a
 	// leader that cannot write can keep it for the longest fault there is.
 	slack = time.Minute
+	// showInterval is how often it is said how far things are.
+	showInterval = 10 * time.Second
+	// mostFillers is how many Nodes may be created at the end to see that every free block can be given.
+	mostFillers = 2000
 	// restInterval is how often the cluster is looked at for whether it is at rest.
 	restInterval = 200 * time.Millisecond
 )
@@ -48,7 +52,7 @@ type run struct {
 	managers []*manager
 	faults   *faults
 	churn    *churn
-	shown    *progress
+	printed  time.Time // the last line of how far things are
 }
 
 // execute prepares a run and carries it out.
@@ -60,7 +64,7 @@ func execute(ctx context.Context, s settings, cp *controlplane.ControlPlane) (_ 
 	if err != nil {
 		return nil, err
 	}
-	r := &run{s: s, cp: cp, checker: checker.New(checker.Options{Static: s.Ranges, ServiceRanges: services, Slack: slack, Lease: leaseName})}
+	r := &run{s: s, cp: cp, checker: checker.New(checker.Options{ServiceRanges: services, Slack: slack, Lease: leaseName})}
 	// Straight to the API server and fast: what churn does is not to be held up.
 	config := cp.AdminConfig()
 	if r.kube, err = kubernetes.NewForConfig(config); err != nil {
@@ -89,7 +93,7 @@ func execute(ctx context.Context, s settings, cp *controlplane.ControlPlane) (_ 
 	defer managing.Wait()
 	manage, stopManaging := context.WithCancel(ctx)
 	defer stopManaging()
-	for i := range s.Managers {
+	for i := range managers {
 		m, err := newManager(s, cp, i, r.checker)
 		if err != nil {
 			return nil, err
@@ -104,7 +108,6 @@ func execute(ctx context.Context, s settings, cp *controlplane.ControlPlane) (_ 
 	}
 	r.faults = &faults{s: s, cp: cp, managers: r.managers, checker: r.checker, rng: rand.New(rand.NewPCG(s.Seed, 1)), broken: broken, counts: map[string]int{}}
 	r.churn = newChurn(s, r.kube, r.pools, r.checker)
-	r.shown = newProgress(os.Stdout)
 
 	result, err := r.phases(ctx)
 	if cause := context.Cause(ctx); cause != nil {
@@ -145,8 +148,9 @@ func (r *run) phases(ctx context.Context) (*report, error) {
 	var faults, churn sync.WaitGroup
 	faults.Go(func() { r.faults.run(chaotic) })
 	churn.Go(func() { r.churn.run(churning) })
-	r.show(chaotic, "chaos")
-	r.shown.phase("the last faults pass")
+	phase("chaos")
+	r.show(chaotic)
+	phase("the last faults pass")
 	faults.Wait()
 	enough()
 	calmSince := time.Now()
@@ -161,7 +165,7 @@ func (r *run) phases(ctx context.Context) (*report, error) {
 		return nil, err
 	}
 	r.checker.Note("all faults are over, churn has ended, and no Node is being deleted")
-	r.shown.phase("at rest?")
+	phase("at rest?")
 	unsettled, err := r.rest(ctx)
 	if err != nil {
 		return nil, err
@@ -173,17 +177,16 @@ func (r *run) phases(ctx context.Context) (*report, error) {
 
 	if len(unsettled) == 0 { // else there is no telling why a block is not given
 		if r.s.CutWatches {
-			r.shown.phase("Nodes while watches are cut")
+			phase("Nodes while watches are cut")
 			if err := r.probe(ctx, result); err != nil {
 				return nil, err
 			}
 		}
-		r.shown.phase("the last blocks")
+		phase("the last blocks")
 		if err := r.fill(ctx, result); err != nil {
 			return nil, err
 		}
 	}
-	r.shown.end()
 
 	result.End = time.Now()
 	result.Violations = r.checker.Violations()
@@ -213,13 +216,23 @@ func (r *run) waitForLeader(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// show keeps the progress line up to date until ctx is done.
-func (r *run) show(ctx context.Context, phase string) {
-	r.shown.phase(phase)
+// phase says what begins now.
+func phase(name string) { fmt.Println(" ", name) }
+
+// line says how far things are; not every call is shown.
+func (r *run) line(text string) {
+	if time.Since(r.printed) > showInterval {
+		r.printed = time.Now()
+		fmt.Println(" ", text)
+	}
+}
+
+// show says how far things are until ctx is done.
+func (r *run) show(ctx context.Context) {
 	begin := time.Now()
-	for sleep(ctx, r.shown.interval) {
+	for sleep(ctx, showInterval) {
 		s := r.checker.Summary()
-		r.shown.line(fmt.Sprintf("%s of %s  Nodes %d (%d wait)  served %d  gone %d  ClusterCIDRs %d  leaders %d  faults %d  violations %d",
+		r.line(fmt.Sprintf("%s of %s  Nodes %d (%d wait)  served %d  gone %d  ClusterCIDRs %d  leaders %d  faults %d  violations %d",
 			time.Since(begin).Round(time.Second), r.s.Duration, s.Nodes, s.Waiting, s.Served, s.Deleted, s.Pools, s.Leaders, r.faults.total(), r.checker.Count()))
 	}
 }
@@ -235,7 +248,7 @@ func (r *run) rest(ctx context.Context) ([]checker.Violation, error) {
 		if len(unsettled) == 0 || time.Now().After(deadline) {
 			return unsettled, nil
 		}
-		r.shown.line(fmt.Sprintf("at rest? %d things are left to do; the first: %s", len(unsettled), unsettled[0].Message))
+		r.line(fmt.Sprintf("at rest? %d things are left to do; the first: %s", len(unsettled), unsettled[0].Message))
 		if !sleep(ctx, restInterval) {
 			return nil, ctx.Err()
 		}
@@ -244,15 +257,9 @@ func (r *run) rest(ctx context.Context) ([]checker.Violation, error) {
 
 // fill creates Nodes until nothing is free any more, range by range: what cannot be given has leaked.
 func (r *run) fill(ctx context.Context, result *report) error {
-	budget := r.s.Fill
-	names := []string{""}
-	if len(r.s.Ranges) == 0 {
-		names = nil
-		for i := range r.s.ClusterCIDRs {
-			names = append(names, poolNameOf(i))
-		}
-	}
-	for _, name := range names {
+	budget := mostFillers
+	for i := range r.s.ClusterCIDRs {
+		name := poolNameOf(i)
 		free, exists := r.checker.Free(name)
 		if !exists || free == 0 {
 			continue
@@ -282,9 +289,6 @@ func (r *run) createFillers(ctx context.Context, pool string, nodes int) error {
 	errs := make([]error, nodes)
 	workqueue.ParallelizeUntil(ctx, inFlight, nodes, func(i int) {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("fill-%s-%04d", pool, i), Labels: map[string]string{labelFill: pool}}}
-		if pool == "" {
-			node.Name, node.Labels = fmt.Sprintf("fill-%04d", i), nil
-		}
 		_, errs[i] = r.kube.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 	})
 	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return err == nil })...)

@@ -12,9 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"helm.sh/helm/v4/pkg/action"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
-	"helm.sh/helm/v4/pkg/kube"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -147,29 +145,12 @@ func TestClusterIPAMRelease(t *testing.T) {
 	values := func(set, more string) map[string]any {
 		return loader.MergeMaps(valueSetsIn(t, clusterIPAMTestdata)[set], object(t, more))
 	}
-	upgrade := func(v map[string]any) error {
-		upgrade := action.NewUpgrade(c.helm)
-		upgrade.Namespace, upgrade.ServerSideApply, upgrade.WaitStrategy = namespace, "auto", kube.HookOnlyStrategy
-		_, err := upgrade.Run(release, chart, v)
-		return err
-	}
-	rollback := func() error {
-		rollback := action.NewRollback(c.helm)
-		rollback.WaitStrategy = kube.HookOnlyStrategy
-		return rollback.Run(release)
-	}
-	install := func() error {
-		install := action.NewInstall(c.helm)
-		install.ReleaseName, install.Namespace, install.CreateNamespace, install.WaitStrategy = release, namespace, true, kube.HookOnlyStrategy
-		_, err := install.Run(chart, values("defaults", `{}`))
-		return err
-	}
+	upgrade := func(v map[string]any) { c.upgrade(t, chart, release, v) }
+	rollback := func() { c.rollback(t, release) }
+	install := func() { c.install(t, chart, release, values("defaults", `{}`)) }
 	// expect compares the objects of the release, by "Kind name", and sees that what must outlive it is there.
-	expect := func(step string, err error, replicas int32, want ...string) {
+	expect := func(step string, replicas int32, want ...string) {
 		t.Helper()
-		if err != nil {
-			t.Fatalf("%s: %v", step, err)
-		}
 		found := map[string]bool{}
 		deployments, err := c.kube.AppsV1().Deployments("").List(ctx, metav1.ListOptions{})
 		for _, o := range deployments.Items {
@@ -208,16 +189,18 @@ func TestClusterIPAMRelease(t *testing.T) {
 		"ClusterRole " + fullname + ":in-cluster-ip-pool-controller", "ClusterRole " + fullname + ":infoblox-ip-pool-controller",
 		"Deployment " + fullname, "Role " + namespace + "/" + fullname + "-lease", "Role " + namespace + "/" + fullname + "-secrets"}
 
-	expect("installation", install(), 2, usual...)
+	install()
+	expect("installation", 2, usual...)
 	eventually(t, func(ctx context.Context) error {
 		_, err := pools.Create(ctx, &unstructured.Unstructured{Object: object(t, `{apiVersion: ipam.cluster.x-k8s.io/v1alpha2, kind: GlobalInClusterIPPool, metadata: {name: kept}, spec: {addresses: [10.0.0.1], prefix: 24}}`)}, metav1.CreateOptions{})
 		return err
 	})
 	c.enforceRestricted(t)
-	if err := c.dryRunPodOf(t, fullname); err != nil {
+	if err := c.dryRunPod(t, fullname); err != nil {
 		t.Errorf("a Pod in a namespace that enforces Pod Security restricted: %v", err)
 	}
-	expect("upgrade", upgrade(values("everything-on", `{serviceMonitor: {enabled: false}, prometheusRule: {enabled: false}, infoblox: {secretNamespace: kube-system}}`)), 3,
+	upgrade(values("everything-on", `{serviceMonitor: {enabled: false}, prometheusRule: {enabled: false}, infoblox: {secretNamespace: kube-system}}`))
+	expect("upgrade", 3,
 		append(append([]string{}, usual[:5]...), "Role kube-system/"+fullname+"-secrets", usual[5])...)
 	strategy := func(step string, want appsv1.DeploymentStrategyType) {
 		t.Helper()
@@ -226,26 +209,30 @@ func TestClusterIPAMRelease(t *testing.T) {
 		}
 	}
 	strategy("upgrade to another Lease", appsv1.RecreateDeploymentStrategyType)
-	expect("rollback", rollback(), 2, usual...)
-	expect("upgrade with the same Lease", upgrade(values("defaults", `{}`)), 2, usual...)
+	rollback()
+	expect("rollback", 2, usual...)
+	upgrade(values("defaults", `{}`))
+	expect("upgrade with the same Lease", 2, usual...)
 	strategy("upgrade with the same Lease", appsv1.RollingUpdateDeploymentStrategyType)
-	expect("upgrade without election", upgrade(values("defaults", `{replicaCount: 1, leaderElection: {enabled: false}}`)), 1, slices.Concat(usual[:5], usual[6:])...)
+	upgrade(values("defaults", `{replicaCount: 1, leaderElection: {enabled: false}}`))
+	expect("upgrade without election", 1, slices.Concat(usual[:5], usual[6:])...)
 	strategy("upgrade without election", appsv1.RecreateDeploymentStrategyType)
-	expect("upgrade to election", upgrade(values("defaults", `{}`)), 2, usual...)
+	upgrade(values("defaults", `{}`))
+	expect("upgrade to election", 2, usual...)
 	strategy("upgrade to election", appsv1.RecreateDeploymentStrategyType)
-	expect("same upgrade again", upgrade(values("defaults", `{}`)), 2, usual...)
+	upgrade(values("defaults", `{}`))
+	expect("same upgrade again", 2, usual...)
 	strategy("same upgrade again, while the old Pods may still run", appsv1.RecreateDeploymentStrategyType)
 	c.rollOut(t, fullname)
-	expect("same upgrade once more", upgrade(values("defaults", `{}`)), 2, usual...)
+	upgrade(values("defaults", `{}`))
+	expect("same upgrade once more", 2, usual...)
 	strategy("same upgrade once more, without old Pods", appsv1.RollingUpdateDeploymentStrategyType)
-	expect("upgrade to pools only", upgrade(values("pools-only", `{serviceAccount: {create: true}}`)), 1, usual[2], "Deployment "+fullname)
-	expect("rollback from pools only", rollback(), 2, usual...)
-	if err := upgrade(values("defaults", `{replicaCount: 2, leaderElection: {enabled: false}}`)); err == nil {
-		t.Error("two replicas without election were installed")
-	}
-	uninstall := action.NewUninstall(c.helm)
-	uninstall.WaitStrategy = kube.HookOnlyStrategy
-	_, err := uninstall.Run(release)
-	expect("uninstallation", err, 0)
-	expect("second installation", install(), 2, usual...)
+	upgrade(values("pools-only", `{serviceAccount: {create: true}}`))
+	expect("upgrade to pools only", 1, usual[2], "Deployment "+fullname)
+	rollback()
+	expect("rollback from pools only", 2, usual...)
+	c.uninstall(t, release)
+	expect("uninstallation", 0)
+	install()
+	expect("second installation", 2, usual...)
 }

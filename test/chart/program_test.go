@@ -65,7 +65,7 @@ func TestProgramRunsAsRendered(t *testing.T) {
 				values["apiServer"] = strings.Replace(kubeconfigServer, "127.0.0.1", "$(HOST_IP)", 1)
 				kubeconfigServer = "https://127.0.0.1:1"
 			}
-			c.install(t, values)
+			c.install(t, loadChart(t), releaseName, values)
 
 			pod := c.startPod(t, kubeconfigServer)
 			pod.eventuallyOK(t, pod.container.LivenessProbe)

@@ -73,23 +73,41 @@ func startCluster(t *testing.T, opts controlplane.Options) *cluster {
 	return c
 }
 
-func (c *cluster) install(t *testing.T, values map[string]any) {
+// What Helm does waits for nothing: no Deployment is carried out.
+
+func (c *cluster) install(t *testing.T, chart *helmchart.Chart, release string, values map[string]any) {
 	t.Helper()
 	install := action.NewInstall(c.helm)
-	install.ReleaseName, install.Namespace, install.CreateNamespace = releaseName, namespace, true
-	install.WaitStrategy = kube.HookOnlyStrategy
-	if _, err := install.Run(loadChart(t), values); err != nil {
+	install.ReleaseName, install.Namespace, install.CreateNamespace, install.WaitStrategy = release, namespace, true, kube.HookOnlyStrategy
+	if _, err := install.Run(chart, values); err != nil {
 		t.Fatalf("install: %v", err)
 	}
 }
 
-func (c *cluster) upgrade(t *testing.T, values map[string]any) {
+func (c *cluster) upgrade(t *testing.T, chart *helmchart.Chart, release string, values map[string]any) {
 	t.Helper()
 	upgrade := action.NewUpgrade(c.helm)
-	upgrade.Namespace, upgrade.ServerSideApply = namespace, "auto"
-	upgrade.WaitStrategy = kube.HookOnlyStrategy
-	if _, err := upgrade.Run(releaseName, loadChart(t), values); err != nil {
+	upgrade.Namespace, upgrade.ServerSideApply, upgrade.WaitStrategy = namespace, "auto", kube.HookOnlyStrategy
+	if _, err := upgrade.Run(release, chart, values); err != nil {
 		t.Fatalf("upgrade: %v", err)
+	}
+}
+
+func (c *cluster) rollback(t *testing.T, release string) {
+	t.Helper()
+	rollback := action.NewRollback(c.helm)
+	rollback.WaitStrategy = kube.HookOnlyStrategy
+	if err := rollback.Run(release); err != nil {
+		t.Fatalf("rollback: %v", err)
+	}
+}
+
+func (c *cluster) uninstall(t *testing.T, release string) {
+	t.Helper()
+	uninstall := action.NewUninstall(c.helm)
+	uninstall.WaitStrategy = kube.HookOnlyStrategy
+	if _, err := uninstall.Run(release); err != nil {
+		t.Fatalf("uninstall: %v", err)
 	}
 }
 
@@ -104,24 +122,6 @@ func (c *cluster) rollOut(t *testing.T, name string) {
 	d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: *d.Spec.Replicas, UpdatedReplicas: *d.Spec.Replicas}
 	if _, err := deployments.UpdateStatus(t.Context(), d, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func (c *cluster) rollback(t *testing.T) {
-	t.Helper()
-	rollback := action.NewRollback(c.helm)
-	rollback.WaitStrategy = kube.HookOnlyStrategy
-	if err := rollback.Run(releaseName); err != nil {
-		t.Fatalf("rollback: %v", err)
-	}
-}
-
-func (c *cluster) uninstall(t *testing.T) {
-	t.Helper()
-	uninstall := action.NewUninstall(c.helm)
-	uninstall.WaitStrategy = kube.HookOnlyStrategy
-	if _, err := uninstall.Run(releaseName); err != nil {
-		t.Fatalf("uninstall: %v", err)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestRelease(t *testing.T) {
 		}
 	}
 
-	c.install(t, values("defaults", `{}`))
+	c.install(t, loadChart(t), releaseName, values("defaults", `{}`))
 	c.create(t, &networkingv1.ClusterCIDR{
 		ObjectMeta: metav1.ObjectMeta{Name: "kept"},
 		Spec:       networkingv1.ClusterCIDRSpec{IPv4: "10.0.0.0/16", PerNodeHostBits: 8},
@@ -225,57 +225,57 @@ func TestRelease(t *testing.T) {
 	// Once the fence was on, this stays, so that the fence works when it is on again: manifests/fencing/keep-leases.yaml says why.
 	stays := map[string]string{"ValidatingAdmissionPolicy " + keepLeases: "", "ValidatingAdmissionPolicyBinding " + keepLeases: keepLeases}
 	maps.Copy(everything, stays)
-	c.upgrade(t, values("everything-on", `{serviceMonitor: {enabled: false}, prometheusRule: {enabled: false}}`))
+	c.upgrade(t, loadChart(t), releaseName, values("everything-on", `{serviceMonitor: {enabled: false}, prometheusRule: {enabled: false}}`))
 	expect("upgrade to another Lease", everything)
 	// The old Pods may still run.
-	c.upgrade(t, values("everything-on", `{serviceMonitor: {enabled: false}, prometheusRule: {enabled: false}}`))
+	c.upgrade(t, loadChart(t), releaseName, values("everything-on", `{serviceMonitor: {enabled: false}, prometheusRule: {enabled: false}}`))
 	expect("same upgrade again, before the old Pods are gone", everything)
 	c.rollOut(t, fullname)
 	everything["Deployment "+fullname] = "2 replicas, RollingUpdate"
-	c.upgrade(t, values("everything-on", `{serviceMonitor: {enabled: false}, prometheusRule: {enabled: false}}`))
+	c.upgrade(t, loadChart(t), releaseName, values("everything-on", `{serviceMonitor: {enabled: false}, prometheusRule: {enabled: false}}`))
 	expect("upgrade with the same Lease", everything)
 
 	maps.Copy(usual, stays)
-	c.upgrade(t, values("defaults", `{}`))
+	c.upgrade(t, loadChart(t), releaseName, values("defaults", `{}`))
 	expect("upgrade to the defaults", usual)
 
 	// Another strategy of the Deployment: the API server refuses it for as long as anything of the old one is left.
 	withoutElection := maps.Clone(usual)
 	delete(withoutElection, "Role "+fullname+"-lease")
-	c.upgrade(t, values("defaults", `{leaderElection: {enabled: false}}`))
+	c.upgrade(t, loadChart(t), releaseName, values("defaults", `{leaderElection: {enabled: false}}`))
 	expect("upgrade without election", withoutElection)
-	c.upgrade(t, values("defaults", `{replicaCount: 2}`))
+	c.upgrade(t, loadChart(t), releaseName, values("defaults", `{replicaCount: 2}`))
 	elected := maps.Clone(usual)
 	elected["Deployment "+fullname] = "2 replicas, Recreate"
 	expect("upgrade to election", elected)
-	c.rollback(t)
+	c.rollback(t, releaseName)
 	expect("rollback to no election", withoutElection)
-	c.upgrade(t, values("defaults", `{}`))
+	c.upgrade(t, loadChart(t), releaseName, values("defaults", `{}`))
 	expect("upgrade to one replica", usual)
 
 	// What a release no longer renders Helm deletes; the policy of the CRD keeps it here too.
-	c.upgrade(t, values("defaults", `{installCRDs: false}`))
+	c.upgrade(t, loadChart(t), releaseName, values("defaults", `{installCRDs: false}`))
 	expect("upgrade without CRD", usual)
-	c.rollback(t)
+	c.rollback(t, releaseName)
 	expect("rollback to the CRD", usual)
 
 	// What a namespace that enforces Pod Security "restricted" says to the Pods.
 	c.enforceRestricted(t)
 	const refused = `violates PodSecurity "restricted:latest": `
-	if err := c.dryRunPod(t); err == nil || !strings.Contains(err.Error(), refused+"host namespaces (hostNetwork=true), hostPort") {
+	if err := c.dryRunPod(t, fullname); err == nil || !strings.Contains(err.Error(), refused+"host namespaces (hostNetwork=true), hostPort") {
 		t.Errorf("a Pod with the host's network: %v", err)
 	} else if why := strings.TrimSpace(strings.SplitN(err.Error(), refused, 2)[1]); strings.Contains(why, "container \"node-ipam-controller\" must set") || strings.Contains(why, "unrestricted") {
 		t.Errorf("it lacks more than its network asks for: %s", why)
 	}
-	c.upgrade(t, values("defaults", `{hostNetwork: false}`))
-	if err := c.dryRunPod(t); err != nil {
+	c.upgrade(t, loadChart(t), releaseName, values("defaults", `{hostNetwork: false}`))
+	if err := c.dryRunPod(t, fullname); err != nil {
 		t.Errorf("a Pod with hostNetwork=false: %v", err)
 	}
-	c.rollback(t)
+	c.rollback(t, releaseName)
 
-	c.uninstall(t)
+	c.uninstall(t, releaseName)
 	expect("uninstallation", stays)
-	c.install(t, values("everything-on", `{serviceMonitor: {enabled: false}, prometheusRule: {enabled: false}}`))
+	c.install(t, loadChart(t), releaseName, values("everything-on", `{serviceMonitor: {enabled: false}, prometheusRule: {enabled: false}}`))
 	expect("second installation", everything)
 }
 
@@ -287,13 +287,8 @@ func (c *cluster) enforceRestricted(t *testing.T) {
 	}
 }
 
-// dryRunPod asks the API server for a Pod of the Deployment, as the ReplicaSet controller would.
-func (c *cluster) dryRunPod(t *testing.T) error {
-	t.Helper()
-	return c.dryRunPodOf(t, fullname)
-}
-
-func (c *cluster) dryRunPodOf(t *testing.T, name string) error {
+// dryRunPod asks the API server for a Pod of a Deployment, as the ReplicaSet controller would.
+func (c *cluster) dryRunPod(t *testing.T, name string) error {
 	t.Helper()
 	deployment, err := c.kube.AppsV1().Deployments(namespace).Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
@@ -352,7 +347,7 @@ func TestUpgradeFromPeer(t *testing.T) {
 			}
 			c.create(t, kept)
 
-			c.upgrade(t, loader.MergeMaps(valueSets(t)["defaults"], object(t, more)))
+			c.upgrade(t, loadChart(t), releaseName, loader.MergeMaps(valueSets(t)["defaults"], object(t, more)))
 			after, err := c.kube.AppsV1().Deployments(namespace).Get(ctx, fullname, metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -369,7 +364,7 @@ func TestUpgradeFromPeer(t *testing.T) {
 			if _, err := c.clusterCIDRs.NetworkingV1().ClusterCIDRs().Get(ctx, kept.Name, metav1.GetOptions{}); err != nil {
 				t.Error(err)
 			}
-			c.uninstall(t)
+			c.uninstall(t, releaseName)
 			if err := c.clusterCIDRs.NetworkingV1().ClusterCIDRs().Delete(ctx, kept.Name, metav1.DeleteOptions{}); err != nil {
 				t.Error(err)
 			}

@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
@@ -27,6 +29,32 @@ func Audit(dir, rule string) (args []string, log string, err error) {
 	log = filepath.Join(dir, "logs", "audit.log")
 	return []string{"--audit-policy-file=" + file, "--audit-log-path=" + log}, log, os.WriteFile(file, fmt.Appendf(nil, auditPolicy, rule), 0o600)
 }
+
+// AuditMark is a place in an audit log.
+type AuditMark struct {
+	offset int64
+	time   time.Time // of requests: one that came before may be written behind the offset
+}
+
+// MarkAudit is where an audit log is now.
+func MarkAudit(log string) (AuditMark, error) {
+	info, err := os.Stat(log)
+	if err != nil {
+		return AuditMark{}, err
+	}
+	return AuditMark{info.Size(), time.Now()}, nil
+}
+
+// ReadAuditSince returns the requests for objects that have come since then.
+func ReadAuditSince(log string, since AuditMark) ([]auditv1.Event, error) {
+	all, err := ReadAudit(log, since.offset)
+	return slices.DeleteFunc(all, func(e auditv1.Event) bool {
+		return e.ObjectRef == nil || !e.RequestReceivedTimestamp.After(since.time)
+	}), err
+}
+
+// At is when the mark was made.
+func (m AuditMark) At() time.Time { return m.time }
 
 // ReadAudit returns what an audit log has behind an offset, without a line that is just being written.
 func ReadAudit(log string, offset int64) ([]auditv1.Event, error) {

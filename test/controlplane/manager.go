@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -8,6 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 )
@@ -200,6 +204,23 @@ func (m *Manager) Get(ctx context.Context, path string) (status int, body []byte
 		url = m.own
 	}
 	return get(ctx, m.client, url+path)
+}
+
+// Metrics are the families that the manager shows at a path, by their names.
+func (m *Manager) Metrics(ctx context.Context, path string) (map[string]*dto.MetricFamily, error) {
+	status, body, err := m.Get(ctx, path)
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("GET %s: %d %s", path, status, body)
+	}
+	if err != nil {
+		return nil, err
+	}
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(body))
+	if err != nil {
+		err = fmt.Errorf("read %s: %w", path, err)
+	}
+	return families, err
 }
 
 // WaitLeading returns when this manager holds the lease of its program.

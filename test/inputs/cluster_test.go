@@ -1,14 +1,12 @@
 package inputs
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -200,28 +198,6 @@ func (c *cluster) release(ctx context.Context) error {
 // defaultServiceCIDR is the one that the API server makes from its --service-cluster-ip-range.
 const defaultServiceCIDR = "kubernetes"
 
-// auditMark is a place in the audit log.
-type auditMark struct {
-	offset int64
-	time   time.Time // of requests: one that came before may be written behind the offset
-}
-
-func (c *cluster) mark() (auditMark, error) {
-	info, err := os.Stat(c.auditLog)
-	if err != nil {
-		return auditMark{}, err
-	}
-	return auditMark{info.Size(), time.Now()}, nil
-}
-
-// requests returns what the controller has sent since then.
-func (c *cluster) requests(since auditMark) ([]auditv1.Event, error) {
-	all, err := controlplane.ReadAudit(c.auditLog, since.offset)
-	return slices.DeleteFunc(all, func(e auditv1.Event) bool {
-		return e.ObjectRef == nil || !e.RequestReceivedTimestamp.After(since.time)
-	}), err
-}
-
 func describe(e auditv1.Event) string {
 	code, message := int32(0), ""
 	if e.ResponseStatus != nil {
@@ -246,24 +222,16 @@ func (c *cluster) healthy(ctx context.Context) error {
 
 // metric returns the sum of all series of a metric.
 func (c *cluster) metric(ctx context.Context, name string) (sum float64, err error) {
-	_, body, err := c.manager.Get(ctx, "/metrics")
+	families, err := c.manager.Metrics(ctx, "/metrics")
 	if err != nil {
 		return 0, err
 	}
-	found := false
-	for lines := bufio.NewScanner(strings.NewReader(string(body))); lines.Scan(); {
-		series, value, _ := strings.Cut(lines.Text(), " ")
-		if got, _, _ := strings.Cut(series, "{"); got != name {
-			continue
-		}
-		n, err := strconv.ParseFloat(value[strings.LastIndexByte(value, ' ')+1:], 64)
-		if err != nil {
-			return 0, fmt.Errorf("%s: %w", lines.Text(), err)
-		}
-		sum, found = sum+n, true
-	}
-	if !found {
+	family, ok := families[name]
+	if !ok {
 		return 0, fmt.Errorf("there is no metric %s", name)
+	}
+	for _, m := range family.Metric {
+		sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
 	}
 	return sum, nil
 }

@@ -246,7 +246,7 @@ const (
 // controller is alive before and after, and that everything that it had to do before them is done.
 func (p *play) look(ctx context.Context, r *round, opts lookOptions, actions func(do func(action) error) error) {
 	violations := p.checker.Count()
-	start, err := p.mark()
+	start, err := controlplane.MarkAudit(p.auditLog)
 	if err != nil {
 		r.wrong("test", "%v", err)
 		return
@@ -352,8 +352,8 @@ func (p *play) witness(ctx context.Context, number int) error {
 
 // idle sees to it that the controller is done: nothing that the API server refused is left, and from now on there are no requests but those
 // that a last witness makes necessary.
-func (p *play) idle(ctx context.Context, r *round, start auditMark, hold bool) {
-	settled, err := p.mark()
+func (p *play) idle(ctx context.Context, r *round, start controlplane.AuditMark, hold bool) {
+	settled, err := controlplane.MarkAudit(p.auditLog)
 	if err != nil {
 		r.wrong("test", "%v", err)
 		return
@@ -367,7 +367,7 @@ func (p *play) idle(ctx context.Context, r *round, start auditMark, hold bool) {
 	if err := p.witness(ctx, 2); err != nil {
 		r.wrong("witness", "%v", err)
 	}
-	all, err := p.requests(start)
+	all, err := controlplane.ReadAuditSince(p.auditLog, start)
 	if err != nil {
 		r.wrong("test", "%v", err)
 		return
@@ -397,7 +397,7 @@ func (p *play) idle(ctx context.Context, r *round, start auditMark, hold bool) {
 	}
 	clear(times)
 	for _, e := range all {
-		if e.RequestReceivedTimestamp.After(settled.time) {
+		if e.RequestReceivedTimestamp.After(settled.At()) {
 			times[e.Verb+" "+target(e)]++
 		}
 	}

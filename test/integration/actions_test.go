@@ -373,6 +373,6 @@ func (c *cluster) knowsNodes(ctx context.Context) error {
 
 // count makes writes count from here.
 func count(c *cluster, _ []string) (err error) {
-	c.counted, err = c.mark()
+	c.counted, err = controlplane.MarkAudit(c.auditLog)
 	return err
 }

@@ -1,11 +1,9 @@
 package integration
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -47,9 +45,7 @@ func TestAdmission(t *testing.T) {
 	t.Run("update", admission.testUpdate)
 	t.Run("block sizes of the flags of kube-controller-manager", admission.testFromFlags)
 	t.Run("a status with a cursor", admission.testCursor)
-	t.Run("allocation is Enabled by default", admission.testDefault)
 	t.Run("kubectl applies every example", admission.testExamples)
-	t.Run("manifests of the peer apply unchanged", admission.testPeerManifests)
 	t.Run("kubectl get cc", admission.testPrinterColumns)
 	t.Run("objects stored under an older CRD", admission.testLegacyObjects)
 	t.Run("the CRD is upgraded and rolled back", admission.testCRDVersions)
@@ -57,9 +53,8 @@ func TestAdmission(t *testing.T) {
 
 // admission is the control plane of TestAdmission with its clients.
 type admission struct {
-	cp         *controlplane.ControlPlane
-	kubeconfig string
-	kube       kubernetes.Interface
+	cp   *controlplane.ControlPlane
+	kube kubernetes.Interface
 	// raw can express what the Go types cannot, for instance an object without a spec.
 	raw   dynamic.ResourceInterface
 	typed versioned.Interface
@@ -67,19 +62,14 @@ type admission struct {
 
 func newAdmission(t *testing.T, cp *controlplane.ControlPlane) *admission {
 	t.Helper()
-	kubeconfig, err := cp.Kubeconfig("admin", "system:masters")
-	if err != nil {
-		t.Fatal(err)
-	}
 	config := cp.AdminConfig()
 	// Updates of objects that break a rule are answered with a warning, which is no news here.
 	config.WarningHandler = rest.NoWarnings{}
 	return &admission{
-		cp:         cp,
-		kubeconfig: kubeconfig,
-		kube:       kubernetes.NewForConfigOrDie(config),
-		raw:        dynamic.NewForConfigOrDie(config).Resource(networkingv1.SchemeGroupVersion.WithResource("clustercidrs")),
-		typed:      versioned.NewForConfigOrDie(config),
+		cp:    cp,
+		kube:  kubernetes.NewForConfigOrDie(config),
+		raw:   dynamic.NewForConfigOrDie(config).Resource(networkingv1.SchemeGroupVersion.WithResource("clustercidrs")),
+		typed: versioned.NewForConfigOrDie(config),
 	}
 }
 
@@ -399,18 +389,6 @@ func (a *admission) testCursor(t *testing.T) {
 	a.patch(t, stored.GetName(), `{"status": {"ipv4": {"cidr": "10.0.0.0/16", "blockPrefixLength": 24, "total": 256, "allocated": 0, "unavailable": 0, "free": 256, "cursor": "10.0.7.0"}}}`, "status")
 }
 
-func (a *admission) testDefault(t *testing.T) {
-	stored := a.create(t, clusterCIDRWithSpec(t, "defaulted", "{perNodeHostBits: 8, ipv4: 10.0.0.0/16}"))
-	got, err := a.typed.NetworkingV1().ClusterCIDRs().Get(t.Context(), stored.GetName(), metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := networkingv1.ClusterCIDRSpec{PerNodeHostBits: 8, IPv4: "10.0.0.0/16", Allocation: networkingv1.AllocationEnabled}
-	if diff := cmp.Diff(want, got.Spec); diff != "" {
-		t.Errorf("spec (-want +got):\n%s", diff)
-	}
-}
-
 func (a *admission) testExamples(t *testing.T) {
 	files, err := filepath.Glob("../../examples/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -420,56 +398,6 @@ func (a *admission) testExamples(t *testing.T) {
 		t.Run(filepath.Base(file), func(t *testing.T) { a.kubectl(t, "", "apply", "-f", file) })
 	}
 	a.kubectl(t, "", "delete", "-f", "../../examples/")
-}
-
-// testPeerManifests applies objects with the fields, and only the fields, of kubernetes-sigs/node-ipam-controller, in
-// the shapes that its documentation shows.
-func (a *admission) testPeerManifests(t *testing.T) {
-	manifests := map[string]string{
-		"dual stack": `
-apiVersion: networking.x-k8s.io/v1
-kind: ClusterCIDR
-metadata:
-  name: peer-dual-stack
-spec:
-  perNodeHostBits: 8
-  ipv4: 10.244.0.0/16
-  ipv6: 2001:db8::/110
-`,
-		"two block sizes in one range, for two groups of Nodes": `
-apiVersion: networking.x-k8s.io/v1
-kind: ClusterCIDR
-metadata:
-  name: peer-control-plane
-spec:
-  perNodeHostBits: 7
-  ipv4: 10.244.0.0/16
-  nodeSelector:
-    nodeSelectorTerms:
-    - matchExpressions:
-      - key: node-role.kubernetes.io/control-plane
-        operator: Exists
----
-apiVersion: networking.x-k8s.io/v1
-kind: ClusterCIDR
-metadata:
-  name: peer-large-workers
-spec:
-  perNodeHostBits: 10
-  ipv4: 10.244.0.0/16
-  nodeSelector:
-    nodeSelectorTerms:
-    - matchExpressions:
-      - key: platform.node_group/worker-large
-        operator: Exists
-`,
-	}
-	for name, manifest := range manifests {
-		t.Run(name, func(t *testing.T) {
-			a.kubectl(t, manifest, "apply", "--validate=strict", "-f", "-")
-			a.kubectl(t, manifest, "delete", "-f", "-")
-		})
-	}
 }
 
 func (a *admission) testPrinterColumns(t *testing.T) {
@@ -549,9 +477,7 @@ func (a *admission) testLegacyObjects(t *testing.T) {
 
 			// Deletion as the controller does it, with the Go types: they must not add to a spec that is not there.
 			client := a.typed.NetworkingV1().ClusterCIDRs()
-			if err := client.Delete(t.Context(), names[name], metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, client.Delete(t.Context(), names[name], metav1.DeleteOptions{}))
 			object, err := client.Get(t.Context(), names[name], metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -581,9 +507,7 @@ func (a *admission) testCRDVersions(t *testing.T) {
 		unstructured.RemoveNestedField(versions[0].(map[string]any), "schema", "openAPIV3Schema", "properties", "spec", "properties", field)
 	}
 	unstructured.RemoveNestedField(versions[0].(map[string]any), "schema", "openAPIV3Schema", "properties", "status")
-	if err := unstructured.SetNestedSlice(older.Object, versions, "spec", "versions"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unstructured.SetNestedSlice(older.Object, versions, "spec", "versions"))
 	text, err := yaml.Marshal(older.Object)
 	if err != nil {
 		t.Fatal(err)
@@ -656,9 +580,7 @@ func (a *admission) testCRDVersions(t *testing.T) {
 // objects' names.
 func (a *admission) storeBroken(t *testing.T) map[string]string {
 	t.Helper()
-	if err := a.cp.ApplyObjects(t.Context(), crdWithoutRules(t)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.cp.ApplyObjects(t.Context(), crdWithoutRules(t)))
 	a.waitForRules(t, false)
 	names := map[string]string{}
 	for name, spec := range brokenSpecs {
@@ -666,9 +588,7 @@ func (a *admission) storeBroken(t *testing.T) map[string]string {
 		object.SetFinalizers([]string{networkingv1.Finalizer})
 		names[name] = a.create(t, object).GetName()
 	}
-	if err := a.cp.Apply(t.Context(), crdFile); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.cp.Apply(t.Context(), crdFile))
 	a.waitForRules(t, true)
 	return names
 }
@@ -715,18 +635,11 @@ func (a *admission) waitForRules(t *testing.T, want bool) {
 // kubectl runs kubectl as an administrator would and returns what it prints.
 func (a *admission) kubectl(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
-	kubectl := controlplane.Program("kubectl")
-	if _, err := os.Stat(kubectl); err != nil {
-		t.Fatalf("%v; `make tools` builds it", err)
+	output, err := kubectl(t.Context(), a.cp, stdin, args...)
+	if err != nil {
+		t.Fatal(err)
 	}
-	command := exec.CommandContext(t.Context(), kubectl, append([]string{"--kubeconfig=" + a.kubeconfig}, args...)...)
-	command.Stdin = strings.NewReader(stdin)
-	var stdout, stderr bytes.Buffer
-	command.Stdout, command.Stderr = &stdout, &stderr
-	if err := command.Run(); err != nil {
-		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, &stderr)
-	}
-	return stdout.String()
+	return output
 }
 
 // clusterCIDRWithSpec is a ClusterCIDR with the spec in YAML; no text, no spec.
@@ -776,17 +689,13 @@ func crdWithoutRules(t *testing.T) *unstructured.Unstructured {
 		t.Fatal(err)
 	}
 	crd := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal(text, &crd.Object); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(text, &crd.Object))
 	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	if err != nil || len(versions) != 1 {
 		t.Fatalf("want one version in %s, got %d: %v", crdFile, len(versions), err)
 	}
 	dropRules(versions[0].(map[string]any)["schema"])
-	if err := unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"))
 	return crd
 }
 

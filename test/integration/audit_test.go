@@ -2,10 +2,8 @@ package integration
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
-	"time"
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
@@ -21,28 +19,10 @@ const controllerUser = "system:serviceaccount:kube-system:" + nodeipam.Name
 // write is one line of the audit log.
 type write = auditv1.Event
 
-// auditMark is a place in the audit log.
-type auditMark struct {
-	offset int64
-	// time is of requests: one that came before may be written behind the offset.
-	time time.Time
-}
-
-// mark is where the audit log is now.
-func (c *cluster) mark() (auditMark, error) {
-	info, err := os.Stat(c.auditLog)
-	if err != nil {
-		return auditMark{}, err
-	}
-	return auditMark{offset: info.Size(), time: time.Now()}, nil
-}
-
 // writes returns what our controller and its process have written since then, save for leases, as far as the API server has answered.
-func (c *cluster) writes(since auditMark) ([]write, error) {
-	all, err := controlplane.ReadAudit(c.auditLog, since.offset)
-	return slices.DeleteFunc(all, func(w write) bool {
-		return w.ObjectRef == nil || w.ObjectRef.Resource == "leases" || !w.RequestReceivedTimestamp.After(since.time)
-	}), err
+func (c *cluster) writes(since controlplane.AuditMark) ([]write, error) {
+	all, err := controlplane.ReadAuditSince(c.auditLog, since)
+	return slices.DeleteFunc(all, func(w write) bool { return w.ObjectRef.Resource == "leases" }), err
 }
 
 // about reports whether a write went to a resource, such as "nodes" or "clustercidrs/status", and, unless name is empty, to the

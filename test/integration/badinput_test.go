@@ -23,64 +23,30 @@ func TestStartsWithoutCRDAndRBAC(t *testing.T) {
 	ctx := context.Background()
 	cp := controlplane.StartForTest(t, controlplane.Options{})
 	c := clusterOf(cp, insideManager)
-	if err := c.startManager("--controllers=*,multi-cidr-node-ipam-controller"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.startManager("--controllers=*,multi-cidr-node-ipam-controller"))
 
-	if err := c.healthSays("waiting for the end of this problem: " + sentence(t, "health TestReadProblem/no_permission_for_it")); err != nil {
-		t.Fatal(err)
-	}
-	if err := createNode(c, []string{"n1"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.healthSays("waiting for the end of this problem: "+sentence(t, "health TestReadProblem/no_permission_for_it")))
+	must(t, createNode(c, []string{"n1"}))
 	// A namespace gets its default ServiceAccount from one of upstream's controllers.
 	if _, err := c.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "others-work"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	err := eventually(patience, func(ctx context.Context) error {
+	expect(t, eventually(patience, func(ctx context.Context) error {
 		_, err := c.kube.CoreV1().ServiceAccounts("others-work").Get(ctx, "default", metav1.GetOptions{})
 		return err
-	})
-	if err != nil {
-		t.Error(err)
-	}
+	}))
 
-	if err := cp.Apply(ctx, "../../manifests/rbac"); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.healthSays(sentence(t, "health TestReadProblem/no_CRD")); err != nil {
-		t.Error(err)
-	}
+	must(t, cp.Apply(ctx, "../../manifests/rbac"))
+	expect(t, c.healthSays(sentence(t, "health TestReadProblem/no_CRD")))
 
-	if err := cp.Apply(ctx, "../../manifests/crds"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cp.Apply(ctx, "../../manifests/crds"))
 	// The API server serves a CRD a moment after it has taken it.
-	if err := eventually(patience, func(context.Context) error { return createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}) }); err != nil {
-		t.Fatal(err)
-	}
-	if err := served(c, []string{"n1", "10.0.0.0/24", "by", "a"}); err != nil {
-		t.Error(err)
-	}
-	if err := eventually(patience, func(ctx context.Context) error {
-		status, body, err := c.manager.Get(ctx, healthPath)
-		if err == nil && status != http.StatusOK {
-			err = fmt.Errorf("%s answers %d %s", healthPath, status, body)
-		}
-		return err
-	}); err != nil {
-		t.Error(err)
-	}
+	must(t, eventually(patience, func(context.Context) error { return createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}) }))
+	expect(t, served(c, []string{"n1", "10.0.0.0/24", "by", "a"}))
+	expect(t, c.healthy())
 
-	log, err := c.manager.Log()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, said := range []string{"is not installed: run helm upgrade", "not read ClusterCIDRs: run helm upgrade"} {
-		if n := strings.Count(log, said); n != 1 {
-			t.Errorf("the log says %q %d times, want once", said, n)
-		}
-	}
+	c.saidOnce(t, "is not installed: run helm upgrade")
+	c.saidOnce(t, "not read ClusterCIDRs: run helm upgrade")
 }
 
 // healthSays waits until the controller's own health check fails with a text, and wants the check of the whole process, which a
@@ -110,38 +76,20 @@ func sentence(t *testing.T, test string) string {
 func TestStoredInvalidClusterCIDRs(t *testing.T) {
 	c := freshCluster(t, controlplane.Options{})
 	names := newAdmission(t, c.cp).storeBroken(t)
-	if err := createClusterCIDR(c, []string{"valid", "sel(p=x)", "10.0.0.0/16", "hb8"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := createNode(c, []string{"n1", "p=x"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := served(c, []string{"n1", "10.0.0.0/24", "by", "valid"}); err != nil {
-		t.Error(err)
-	}
-	if err := createNode(c, []string{"n2"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := waits(c, []string{"n2", "is invalid (neither spec.ipv4 nor spec.ipv6 is set)"}); err != nil {
-		t.Error(err)
-	}
+	must(t, createClusterCIDR(c, []string{"valid", "sel(p=x)", "10.0.0.0/16", "hb8"}))
+	must(t, createNode(c, []string{"n1", "p=x"}))
+	expect(t, served(c, []string{"n1", "10.0.0.0/24", "by", "valid"}))
+	must(t, createNode(c, []string{"n2"}))
+	expect(t, waits(c, []string{"n2", "is invalid (neither spec.ipv4 nor spec.ipv6 is set)"}))
 
-	if err := manage(c, []string{"restart"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := createNode(c, []string{"n3", "p=x"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := served(c, []string{"n3", "10.0.1.0/24", "by", "valid"}); err != nil {
-		t.Error(err)
-	}
+	must(t, manage(c, []string{"restart"}))
+	must(t, createNode(c, []string{"n3", "p=x"}))
+	expect(t, served(c, []string{"n3", "10.0.1.0/24", "by", "valid"}))
 
 	// An operator can get rid of them.
 	clusterCIDRs := c.clusterCIDRs.NetworkingV1().ClusterCIDRs()
 	for kind, name := range names {
-		if err := clusterCIDRs.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, clusterCIDRs.Delete(t.Context(), name, metav1.DeleteOptions{}))
 		if err := gone(c, []string{"cc", name}); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -21,34 +20,17 @@ func TestCloudManagerFailover(t *testing.T) {
 	ctx := t.Context()
 	c := sharedCluster(t)
 	c.runs(t, inCloud)
-	if err := manage(c, append([]string{"restart"}, shortLease...)); err != nil {
-		t.Fatal(err)
-	}
-	standby := c.cp.StartManagerForTest(t, controlplane.ManagerOptions{Name: "standby", Cloud: true, Args: append(slices.Clone(shortLease), ours...)})
-	t.Cleanup(func() {
-		if err := standby.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := errors.Join(
+	must(t, manage(c, append([]string{"restart"}, shortLease...)))
+	standby := c.start(t, controlplane.ManagerOptions{Name: "standby", Cloud: true, Args: append(slices.Clone(shortLease), ours...)})
+	must(t,
 		c.cloudHealth(ctx, standby, "/healthz/multi-cidr-node-ipam-controller", http.StatusOK, "ok"), // A standby has nothing to do.
 		c.cloudHealth(ctx, standby, debugPath, http.StatusNotFound, "holds the Lease kube-system/node-ipam-controller"),
 		createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}), c.createNodes(ctx, nil, "before"),
-	); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.waitServed("before", patience); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(manage(c, []string{"kill"}), c.createNodes(ctx, nil, "after"), standby.WaitLeading(ctx)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.waitServed("after", patience); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(c.cloudHealth(ctx, standby, "/healthz?verbose", http.StatusOK, "[+]multi-cidr-node-ipam-controller ok"), c.overlaps(ctx)); err != nil {
-		t.Error(err)
-	}
+	)
+	must(t, c.isServed("before"))
+	must(t, manage(c, []string{"kill"}), c.createNodes(ctx, nil, "after"), standby.WaitLeading(ctx))
+	must(t, c.isServed("after"))
+	expect(t, c.cloudHealth(ctx, standby, "/healthz?verbose", http.StatusOK, "[+]multi-cidr-node-ipam-controller ok"), c.overlaps(ctx))
 }
 
 // TestCloudManagerWithoutItsLease: while another process holds the Lease of the controller, the program around it works, and says so where a person asks
@@ -57,12 +39,8 @@ func TestCloudManagerWithoutItsLease(t *testing.T) {
 	ctx := t.Context()
 	c := sharedCluster(t)
 	c.runs(t, inCloud)
-	if err := manage(c, append([]string{"restart"}, shortLease...)); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.setHolder(ctx, inCloud.lease, "somebody"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, manage(c, append([]string{"restart"}, shortLease...)))
+	must(t, c.setHolder(ctx, inCloud.lease, "somebody"))
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if code, err := c.manager.Wait(ctx); err != nil || code != 1 {
@@ -71,19 +49,12 @@ func TestCloudManagerWithoutItsLease(t *testing.T) {
 	if log, err := c.manager.Log(); err != nil || !strings.Contains(log, "the Lease kube-system/node-ipam-controller was lost") {
 		t.Errorf("it does not say why (%v):\n%s", err, log)
 	}
-	next := c.cp.StartManagerForTest(t, controlplane.ManagerOptions{Name: "next", Cloud: true, Args: ours})
-	t.Cleanup(func() {
-		if err := next.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := errors.Join(
+	next := c.start(t, controlplane.ManagerOptions{Name: "next", Cloud: true, Args: ours})
+	expect(t,
 		c.cloudHealth(ctx, next, "/healthz/multi-cidr-node-ipam-controller", http.StatusInternalServerError, "somebody holds"),
 		c.cloudHealth(ctx, next, "/healthz?verbose", http.StatusInternalServerError, "[-]multi-cidr-node-ipam-controller failed"),
 		c.cloudHealth(ctx, next, "/healthz", http.StatusOK, "ok"),
-	); err != nil {
-		t.Error(err)
-	}
+	)
 }
 
 // TestCloudManagerRefusals: what cannot work ends the program at once, with what to do.
@@ -95,18 +66,7 @@ func TestCloudManagerRefusals(t *testing.T) {
 		"no worker":                            {"--concurrent-node-cidr-syncs=0", "--concurrent-node-cidr-syncs must be greater than 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m, err := c.cp.LaunchManager(controlplane.ManagerOptions{Name: strings.ReplaceAll(name, " ", "-"), Cloud: true, Args: append(slices.Clone(ours), strings.Fields(tc.args)...)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			if code, err := m.Wait(ctx); err != nil || code != 1 {
-				t.Errorf("ended with %d, %v, want 1", code, err)
-			}
-			if log, err := m.Log(); err != nil || !strings.Contains(log, tc.want) {
-				t.Errorf("no %q in its log (%v):\n%s", tc.want, err, log)
-			}
+			c.doesNotStart(t, controlplane.ManagerOptions{Name: strings.ReplaceAll(name, " ", "-"), Cloud: true, Args: append(slices.Clone(ours), strings.Fields(tc.args)...)}, tc.want)
 		})
 	}
 }

@@ -22,27 +22,19 @@ const debugPath = "/debug/controllers/multi-cidr-node-ipam-controller"
 func TestDebug(t *testing.T) {
 	const nodes = 30
 	c := sharedCluster(t)
-	if err := createClusterCIDR(c, []string{"dual", "10.0.0.0/19", "fd00:1::/48", "hb8", "v6hb64"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, createClusterCIDR(c, []string{"dual", "10.0.0.0/19", "fd00:1::/48", "hb8", "v6hb64"}))
 	want := map[string][]string{} // podCIDRs by Node
 	for i := range nodes {
 		name := fmt.Sprintf("n%02d", i)
-		if err := createNode(c, []string{name}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, createNode(c, []string{name}))
 		node, err := c.waitServed(name, patience)
 		if err != nil {
 			t.Fatal(err)
 		}
 		want[name] = node.Spec.PodCIDRs
 	}
-	if err := createNode(c, []string{"foreign", "10.0.2.0/24"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := event(c, []string{"foreign", "CIDRConflict", "n02"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, createNode(c, []string{"foreign", "10.0.2.0/24"}))
+	must(t, event(c, []string{"foreign", "CIDRConflict", "n02"}))
 	want["foreign"] = []string{"10.0.2.0/24"}
 
 	t.Run("JSON says what the Nodes show", func(t *testing.T) { debugJSON(t, c, want) })
@@ -51,7 +43,7 @@ func TestDebug(t *testing.T) {
 
 func debugJSON(t *testing.T, c *cluster, want map[string][]string) {
 	var got map[string][]string
-	err := eventually(patience, func(ctx context.Context) error {
+	must(t, eventually(patience, func(ctx context.Context) error {
 		status, body, err := c.manager.Get(ctx, debugPath+"?format=json")
 		if err != nil || status != http.StatusOK {
 			return fmt.Errorf("status %d: %s (%w)", status, body, err)
@@ -73,10 +65,7 @@ func debugJSON(t *testing.T, c *cluster, want map[string][]string) {
 			got[n.Node] = n.PodCIDRs
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("podCIDRs by Node (-want +got):\n%s", diff)
 	}
@@ -103,9 +92,7 @@ func debugOfOthers(t *testing.T, c *cluster) {
 	}
 	t.Cleanup(func() {
 		ctx := context.Background()
-		if err := errors.Join(c.kube.RbacV1().ClusterRoleBindings().Delete(ctx, name, metav1.DeleteOptions{}), c.kube.RbacV1().ClusterRoles().Delete(ctx, name, metav1.DeleteOptions{})); err != nil {
-			t.Error(err)
-		}
+		expect(t, c.kube.RbacV1().ClusterRoleBindings().Delete(ctx, name, metav1.DeleteOptions{}), c.kube.RbacV1().ClusterRoles().Delete(ctx, name, metav1.DeleteOptions{}))
 	})
 	auditor, err := c.cp.Config("auditor")
 	if err != nil {
@@ -115,15 +102,7 @@ func debugOfOthers(t *testing.T, c *cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	standby, err := c.cp.StartManager(ctx, controlplane.ManagerOptions{Name: "standby", Args: ours})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := standby.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	standby := c.start(t, controlplane.ManagerOptions{Name: "standby", Args: ours})
 
 	for name, tc := range map[string]struct {
 		config  *rest.Config
@@ -141,7 +120,7 @@ func debugOfOthers(t *testing.T, c *cluster) {
 				t.Fatal(err)
 			}
 			// A permission that was given a moment ago is not known everywhere yet.
-			err = eventually(patience, func(context.Context) error {
+			expect(t, eventually(patience, func(context.Context) error {
 				response, err := client.Get(tc.manager.URL() + debugPath)
 				if err != nil {
 					return err
@@ -150,10 +129,7 @@ func debugOfOthers(t *testing.T, c *cluster) {
 					err = fmt.Errorf("status %d, want %d", response.StatusCode, tc.want)
 				}
 				return errors.Join(err, response.Body.Close())
-			})
-			if err != nil {
-				t.Error(err)
-			}
+			}))
 		})
 	}
 }

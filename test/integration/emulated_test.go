@@ -15,9 +15,7 @@ func TestEmulatedVersions(t *testing.T) {
 	for _, apiServer := range []string{"1.37", "1.36", "1.35", "1.34"} {
 		t.Run("API server as of "+apiServer, func(t *testing.T) {
 			c := freshCluster(t, controlplane.Options{APIServerArgs: []string{"--emulated-version=" + apiServer}}, ours...)
-			if err := createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}))
 			next := 0
 			for _, flags := range [][]string{
 				{"--emulated-version=1.36"},
@@ -27,13 +25,9 @@ func TestEmulatedVersions(t *testing.T) {
 				{"--emulated-version=1.36", "--feature-gates=AtomicFIFO=false,UnlockWhileProcessingFIFO=false,WatchListClient=false,StaleControllerConsistencyDaemonSet=false," +
 					"StaleControllerConsistencyJob=false,StaleControllerConsistencyReplicaSet=false,StaleControllerConsistencyStatefulSet=false"},
 			} {
-				if err := c.stopManager((*controlplane.Process).Stop); err != nil {
-					t.Fatal(err)
-				}
+				must(t, c.stopManager((*controlplane.Process).Stop))
 				before, after := fmt.Sprintf("n%d", next), fmt.Sprintf("n%d", next+1)
-				if err := createNode(c, []string{before}); err != nil {
-					t.Fatal(err)
-				}
+				must(t, createNode(c, []string{before}))
 				if err := c.startManager(slices.Concat(ours, flags)...); err != nil {
 					t.Fatalf("%v: %v", flags, err)
 				}

@@ -3,8 +3,6 @@ package integration
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strconv"
@@ -18,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
-	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
 func served(c *cluster, args []string) error {
@@ -211,16 +208,12 @@ func shown(c *cluster, args []string) error {
 	if err != nil {
 		return err
 	}
-	kubeconfig, err := c.cp.Kubeconfig("admin", "system:masters")
-	if err != nil {
-		return err
-	}
 	return eventually(o.within, func(ctx context.Context) error {
-		output, err := exec.CommandContext(ctx, controlplane.Program("kubectl"), "--kubeconfig="+kubeconfig, "get", "clustercidrs", args[0], "--output=wide").CombinedOutput()
+		output, err := kubectl(ctx, c.cp, "", "get", "clustercidrs", args[0], "--output=wide")
 		if err != nil {
-			return fmt.Errorf("kubectl get clustercidrs: %w\n%s", err, output)
+			return err
 		}
-		row := columnsOf(string(output))[0]
+		row := columnsOf(output)[0]
 		for _, word := range args[1:] {
 			column, want, _ := strings.Cut(word, "=")
 			if got, ok := row[column]; !ok || got != want {
@@ -319,23 +312,6 @@ func writes(c *cluster, args []string) error {
 			return fmt.Errorf("the manager wrote %d times, want %d:%s", len(all), n, describe(all))
 		}
 		return nil
-	})
-}
-
-func healthFails(c *cluster, args []string) error {
-	if err := want(args, 1, "a text"); err != nil {
-		return err
-	}
-	return c.healthSays(strings.Join(args, " "))
-}
-
-func healthy(c *cluster, _ []string) error {
-	return eventually(patience, func(ctx context.Context) error {
-		status, body, err := c.manager.Get(ctx, healthPath)
-		if err == nil && status != http.StatusOK {
-			err = fmt.Errorf("%s answers %d %s", healthPath, status, body)
-		}
-		return err
 	})
 }
 

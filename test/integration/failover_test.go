@@ -19,9 +19,7 @@ const joining = 200
 // registered. In the end every Node is served, nobody overlaps, and no block is held for nobody.
 func (c *cluster) joinAround(t *testing.T, disaster func() error) {
 	t.Helper()
-	if err := createClusterCIDR(c, []string{"a", "10.0.0.0/16", "fd00::/112", "hb8"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, createClusterCIDR(c, []string{"a", "10.0.0.0/16", "fd00::/112", "hb8"}))
 	ctx := context.Background()
 	errs := make([]error, joining)
 	workqueue.ParallelizeUntil(ctx, 8, joining, func(i int) {
@@ -35,23 +33,17 @@ func (c *cluster) joinAround(t *testing.T, disaster func() error) {
 			errs[i] = errors.Join(errs[i], disaster())
 		}
 	})
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errs...)
 	for i := range joining {
 		// After an outage client-go opens a watch again within a minute.
 		if _, err := c.waitServed(fmt.Sprint("n", i), time.Minute+patience); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := c.overlaps(ctx); err != nil {
-		t.Error(err)
-	}
+	expect(t, c.overlaps(ctx))
 	allocated := fmt.Sprintf("allocated=%d", joining)
 	for _, family := range []string{"ipv4", "ipv6"} {
-		if err := counts(c, []string{"a", family, "total=256", allocated, "unavailable=0", fmt.Sprintf("free=%d", 256-joining)}); err != nil {
-			t.Error(err)
-		}
+		expect(t, counts(c, []string{"a", family, "total=256", allocated, "unavailable=0", fmt.Sprintf("free=%d", 256-joining)}))
 	}
 }
 
@@ -60,19 +52,10 @@ func TestLeaderDiesWhileNodesJoin(t *testing.T) {
 	c := sharedCluster(t)
 	// Shorter than the defaults, so that the lease runs out in reasonable time.
 	election := []string{"--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=6s", "--leader-elect-retry-period=1s"}
-	if err := manage(c, append([]string{"restart"}, election...)); err != nil {
-		t.Fatal(err)
-	}
-	standby := c.cp.StartManagerForTest(t, controlplane.ManagerOptions{Name: "standby", Args: append(election, ours...)})
-	t.Cleanup(func() {
-		if err := standby.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	must(t, manage(c, append([]string{"restart"}, election...)))
+	standby := c.start(t, controlplane.ManagerOptions{Name: "standby", Args: append(election, ours...)})
 
 	c.joinAround(t, func() error { return manage(c, []string{"kill"}) })
 
-	if err := standby.WaitLeading(t.Context()); err != nil {
-		t.Error(err)
-	}
+	expect(t, standby.WaitLeading(t.Context()))
 }

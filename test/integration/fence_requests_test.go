@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -93,18 +92,7 @@ func creates(change func(*corev1.Node)) request {
 // kubectl runs the real one, as an administrator.
 func (c *cluster) kubectl(args ...string) request {
 	return func(ctx context.Context, _ kubernetes.Interface, node string) error {
-		kubeconfig, err := c.cp.Kubeconfig("admin", "system:masters")
-		if err != nil {
-			return err
-		}
-		all := []string{"--kubeconfig=" + kubeconfig}
-		for _, arg := range args {
-			all = append(all, strings.ReplaceAll(arg, "NODE", node))
-		}
-		output, err := exec.CommandContext(ctx, controlplane.Program("kubectl"), all...).CombinedOutput()
-		if err != nil {
-			err = fmt.Errorf("%w: %s", err, output)
-		}
+		_, err := kubectl(ctx, c.cp, "", strings.Split(strings.ReplaceAll(strings.Join(args, "\n"), "NODE", node), "\n")...)
 		return err
 	}
 }
@@ -128,20 +116,15 @@ func TestFencedRequests(t *testing.T) {
 	if err := creates(withPodCIDRs)(ctx, c.kube, "with-podcidrs"); err != nil {
 		t.Errorf("without that choice: %v", err)
 	}
-	if err := c.cp.Apply(ctx, createdNodes); err != nil {
-		t.Fatal(err)
-	}
-	err = eventually(patience, func(ctx context.Context) error {
+	must(t, c.cp.Apply(ctx, createdNodes))
+	must(t, eventually(patience, func(ctx context.Context) error {
 		_, err := c.kube.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: corev1.NodeSpec{PodCIDR: "10.8.0.0/24"}},
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "must be created without podCIDRs") {
 			return fmt.Errorf("a Node with podCIDRs: got %v, want a refusal", err)
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	client := func(t *testing.T, user, node string) kubernetes.Interface {
 		t.Helper()
 		var groups []string
@@ -249,9 +232,7 @@ func TestFencedRequests(t *testing.T) {
 		holder string
 		left   []int
 	}{{earlierHolder, []int{before}}, {currentHolder, []int{served, pending}}} {
-		if err := c.setLease(ctx, standaloneLease, leader.holder); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.setLease(ctx, standaloneLease, leader.holder))
 		if _, err := c.waitPolicy(ctx, standaloneLease); err != nil {
 			t.Fatal(err)
 		}
@@ -259,16 +240,12 @@ func TestFencedRequests(t *testing.T) {
 			if !slices.Contains(leader.left, tc.node) {
 				continue
 			}
-			if err := c.createNodes(ctx, nil, name(i)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.createNodes(ctx, nil, name(i)))
 			if tc.node == pending {
 				continue
 			}
 			patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q,%q:"a"}},%s}`, networkingv1.AnnotationLeaseHolder, leader.holder, networkingv1.AnnotationClusterCIDR, otherPodCIDR)
-			if err := c.patchNode(ctx, name(i), patch); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.patchNode(ctx, name(i), patch))
 		}
 	}
 	for i, tc := range cases {

@@ -18,12 +18,8 @@ import (
 // another type stays.
 func TestForeignStatusIsRepaired(t *testing.T) {
 	c := freshCluster(t, controlplane.Options{})
-	if err := createClusterCIDR(c, []string{"a", "10.0.0.0/22", "hb8"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := condition(c, []string{"a", "Ready", "True", "Available"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, createClusterCIDR(c, []string{"a", "10.0.0.0/22", "hb8"}))
+	must(t, condition(c, []string{"a", "Ready", "True", "Available"}))
 	clusterCIDRs := c.clusterCIDRs.NetworkingV1().ClusterCIDRs()
 	old := metav1.NewTime(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC))
 	for name, change := range map[string]func(*networkingv1.ClusterCIDRStatus){
@@ -35,7 +31,7 @@ func TestForeignStatusIsRepaired(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			theirs := metav1.Condition{Type: "example.com/Theirs", Status: metav1.ConditionTrue, Reason: "Theirs", Message: name, LastTransitionTime: old}
-			if err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+			must(t, retry.RetryOnConflict(retry.DefaultRetry, func() error {
 				cc, err := clusterCIDRs.Get(t.Context(), "a", metav1.GetOptions{})
 				if err != nil {
 					return err
@@ -45,10 +41,8 @@ func TestForeignStatusIsRepaired(t *testing.T) {
 				cc.Status.Conditions = append(cc.Status.Conditions, theirs)
 				_, err = clusterCIDRs.UpdateStatus(t.Context(), cc, metav1.UpdateOptions{FieldManager: "somebody"})
 				return err
-			}); err != nil {
-				t.Fatal(err)
-			}
-			if err := eventually(5*time.Second, func(ctx context.Context) error {
+			}))
+			expect(t, eventually(5*time.Second, func(ctx context.Context) error {
 				cc, err := clusterCIDRs.Get(ctx, "a", metav1.GetOptions{})
 				if err != nil {
 					return err
@@ -67,9 +61,7 @@ func TestForeignStatusIsRepaired(t *testing.T) {
 					return fmt.Errorf("the condition of somebody else is %+v", got)
 				}
 				return nil
-			}); err != nil {
-				t.Error(err)
-			}
+			}))
 		})
 	}
 }

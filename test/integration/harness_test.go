@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -46,7 +47,7 @@ type cluster struct {
 	dir      string // all that belongs to the control plane
 	auditLog string
 	// counted is from where the scripts count writes.
-	counted auditMark
+	counted controlplane.AuditMark
 
 	program     program
 	manager     *controlplane.Manager // nil while none runs
@@ -108,9 +109,7 @@ func sharedCluster(t testing.TB) *cluster {
 	}
 	// Also after a failure: else the next test would fail for this one's Nodes.
 	t.Cleanup(func() {
-		if err := shared.reset(); err != nil {
-			t.Error(err)
-		}
+		expect(t, shared.reset())
 	})
 	return shared.cluster
 }
@@ -140,9 +139,7 @@ func freshCluster(t testing.TB, opts controlplane.Options, managerArgs ...string
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := c.stop(t.Failed()); err != nil {
-			t.Error(err)
-		}
+		expect(t, c.stop(t.Failed()))
 	})
 	return c
 }
@@ -206,13 +203,9 @@ func (c *cluster) runs(t *testing.T, p program) {
 		return c.startManager(to.usual...)
 	}
 	before := c.program
-	if err := swap(p); err != nil {
-		t.Fatal(err)
-	}
+	must(t, swap(p))
 	t.Cleanup(func() {
-		if err := swap(before); err != nil {
-			t.Error(err)
-		}
+		expect(t, swap(before))
 	})
 }
 
@@ -235,6 +228,16 @@ func (c *cluster) startManager(args ...string) error {
 	}
 	c.manager, c.managerArgs, c.paused = manager, args, false
 	return manager.WaitLeading(ctx)
+}
+
+// start starts a manager beside that of the cluster, or in its place. It ends with the test, if not before.
+func (c *cluster) start(t *testing.T, opts controlplane.ManagerOptions) *controlplane.Manager {
+	t.Helper()
+	m := c.cp.StartManagerForTest(t, opts)
+	t.Cleanup(func() {
+		expect(t, m.Stop())
+	})
+	return m
 }
 
 // stopManager ends the manager in the given way: (*controlplane.Process).Stop or Kill.
@@ -404,6 +407,11 @@ func (c *cluster) waitServed(name string, within time.Duration) (*corev1.Node, e
 	return node, err
 }
 
+func (c *cluster) isServed(name string) error {
+	_, err := c.waitServed(name, patience)
+	return err
+}
+
 // warnings returns the warnings about this very object, not about an earlier one of its name.
 func (c *cluster) warnings(ctx context.Context, uid types.UID, reason string) ([]corev1.Event, error) {
 	selector := fields.Set{"involvedObject.uid": string(uid), "reason": reason, "type": corev1.EventTypeWarning}.String()
@@ -422,6 +430,38 @@ func (c *cluster) overlaps(ctx context.Context) error {
 		return err
 	}
 	return checker.Overlaps(slices.DeleteFunc(nodes.Items, func(node corev1.Node) bool { return node.Annotations[networkingv1.AnnotationClusterCIDR] == "" }))
+}
+
+// must ends the test if one of these steps has failed.
+func must(t testing.TB, steps ...error) {
+	t.Helper()
+	if err := errors.Join(steps...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// expect is must for a test that goes on.
+func expect(t testing.TB, steps ...error) {
+	t.Helper()
+	if err := errors.Join(steps...); err != nil {
+		t.Error(err)
+	}
+}
+
+// kubectl runs kubectl as an administrator would and returns what it prints.
+func kubectl(ctx context.Context, cp *controlplane.ControlPlane, stdin string, args ...string) (string, error) {
+	kubeconfig, err := cp.Kubeconfig("admin", "system:masters")
+	if err != nil {
+		return "", err
+	}
+	command := exec.CommandContext(ctx, controlplane.Program("kubectl"), append([]string{"--kubeconfig=" + kubeconfig}, args...)...)
+	command.Stdin = strings.NewReader(stdin)
+	var stdout, stderr strings.Builder
+	command.Stdout, command.Stderr = &stdout, &stderr
+	if err := command.Run(); err != nil {
+		return "", fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, &stderr)
+	}
+	return stdout.String(), nil
 }
 
 // eventually is controlplane.Eventually; it goes on when a test has ended, whose clean-up waits too.

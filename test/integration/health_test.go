@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -26,9 +25,7 @@ func TestCRDDeletedWhileInUse(t *testing.T) {
 	const fromFlags = "created-from-flags-9458922a"
 	steps := func(steps ...error) {
 		t.Helper()
-		if err := errors.Join(steps...); err != nil {
-			t.Fatal(err)
-		}
+		must(t, steps...)
 	}
 	steps(
 		createNode(c, []string{"n1"}),
@@ -61,13 +58,39 @@ func TestCRDDeletedWhileInUse(t *testing.T) {
 		c.healthy(),
 	)
 	c.saidOnce(t, "Can write again")
-	log, err := c.manager.Log()
+	if timesLogged(t, c.manager, "manifests/rbac") > 0 {
+		t.Error("the log says that permissions are missing, and they are not")
+	}
+}
+
+// healthy waits until the controller's own health check passes.
+func (c *cluster) healthy() error { return passes(c.manager) }
+
+// passes waits until the controller's own health check passes in a manager. After refusals client-go opens a watch again within a minute.
+func passes(m *controlplane.Manager) error {
+	return eventually(time.Minute+patience, func(ctx context.Context) error {
+		status, body, err := m.Get(ctx, healthPath)
+		if err == nil && status != http.StatusOK {
+			err = fmt.Errorf("%s answers %d %s, want it to pass", healthPath, status, body)
+		}
+		return err
+	})
+}
+
+// saidOnce wants a text in the manager's log exactly once; it says what fails when that fails again.
+func (c *cluster) saidOnce(t *testing.T, text string) {
+	t.Helper()
+	expect(t, logSays(c, []string{"-times=1", "--", text}))
+}
+
+// timesLogged is how often a manager's log says something.
+func timesLogged(t *testing.T, m *controlplane.Manager, text string) int {
+	t.Helper()
+	log, err := m.Log()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(log, "manifests/rbac") {
-		t.Error("the log says that permissions are missing, and they are not")
-	}
+	return strings.Count(log, text)
 }
 
 // deleteCRD starts the deletion of the CRD, which goes on as long as there are ClusterCIDRs.
@@ -76,33 +99,7 @@ func (c *cluster) deleteCRD(t *testing.T) {
 	crds := dynamic.NewForConfigOrDie(c.cp.AdminConfig()).Resource(schema.GroupVersionResource{
 		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
 	})
-	if err := crds.Delete(t.Context(), "clustercidrs.networking.x-k8s.io", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// saidOnce wants a text in the manager's log exactly once.
-func (c *cluster) saidOnce(t *testing.T, text string) {
-	t.Helper()
-	n := 0
-	_ = eventually(patience, func(context.Context) error { // The log says it when it fails again.
-		if n = c.timesSaid(t, text); n == 0 {
-			return errors.New("not yet")
-		}
-		return nil
-	})
-	if n != 1 {
-		t.Errorf("the log says %q %d times, want once", text, n)
-	}
-}
-
-func (c *cluster) timesSaid(t *testing.T, text string) int {
-	t.Helper()
-	log, err := c.manager.Log()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.Count(log, text)
+	must(t, crds.Delete(t.Context(), "clustercidrs.networking.x-k8s.io", metav1.DeleteOptions{}))
 }
 
 // roleName is that of our controller's ClusterRole and of its binding.
@@ -130,25 +127,12 @@ func (c *cluster) forbidPatch(t *testing.T, resource string) {
 		t.Fatal(err)
 	}
 	attributes := &authorizationv1.ResourceAttributes{Group: group, Resource: resource, Verb: "patch"}
-	if err := eventually(patience, func(ctx context.Context) error {
+	must(t, eventually(patience, func(ctx context.Context) error {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: controlplane.AloneUser, ResourceAttributes: attributes}}
 		review, err := c.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 		if err == nil && review.Status.Allowed {
 			err = fmt.Errorf("%s may still patch %s", controlplane.AloneUser, resource)
 		}
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// healthy waits until the controller's own health check passes. After refusals client-go opens a watch again within a minute.
-func (c *cluster) healthy() error {
-	return eventually(time.Minute+patience, func(ctx context.Context) error {
-		status, body, err := c.manager.Get(ctx, healthPath)
-		if err == nil && status != http.StatusOK {
-			err = fmt.Errorf("%s answers %d %s, want it to pass", healthPath, status, body)
-		}
-		return err
-	})
+	}))
 }

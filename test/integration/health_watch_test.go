@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log"
 	"net/http"
@@ -27,9 +26,7 @@ func TestRefusedWatches(t *testing.T) {
 	ctx := t.Context()
 	c := freshCluster(t, controlplane.Options{}, "--controllers=*,multi-cidr-node-ipam-controller", noTakeoverDelay,
 		"--leader-elect-lease-duration=3m", "--leader-elect-renew-deadline=2m") // longer than the API server is away
-	if err := c.healthy(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.healthy())
 	role, err := c.kube.RbacV1().ClusterRoles().Get(ctx, "system:kube-controller-manager", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -40,13 +37,9 @@ func TestRefusedWatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A watch that runs is not asked for its permission; the next one is.
-	if err := errors.Join(c.cp.APIServer().Kill(), c.cp.StartAPIServer(ctx)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.cp.APIServer().Kill(), c.cp.StartAPIServer(ctx))
 	for _, kind := range []string{"Nodes", "ServiceCIDRs"} {
-		if err := c.healthSays("changes of " + kind + " are not seen: " + sentence(t, "health TestReadProblem/no_permission_for_Nodes")); err != nil {
-			t.Error(err)
-		}
+		expect(t, c.healthSays("changes of "+kind+" are not seen: "+sentence(t, "health TestReadProblem/no_permission_for_Nodes")))
 	}
 }
 
@@ -54,59 +47,44 @@ func TestRefusedWatches(t *testing.T) {
 // health check says so, and all goes on when the proxy lets reads pass again.
 func TestFailingReads(t *testing.T) {
 	c := freshCluster(t, controlplane.Options{}, ours...)
-	if err := errors.Join(c.stopManager((*controlplane.Process).Stop), createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"})); err != nil {
-		t.Fatal(err)
+	must(t, c.stopManager((*controlplane.Process).Stop), createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}))
+	front, kubeconfig := c.behindFront(t)
+	c.manager = c.cp.StartManagerForTest(t, controlplane.ManagerOptions{Alone: true, Kubeconfig: kubeconfig, Args: []string{noTakeoverDelay}})
+	t.Cleanup(func() { // before the proxy
+		expect(t, c.stopManager((*controlplane.Process).Stop))
+	})
+	must(t, createNode(c, []string{"first"}), served(c, []string{"first", "10.0.0.0/24"}), c.healthy())
+
+	fails := func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusServiceUnavailable) }
+	front.answer(map[string]http.HandlerFunc{"/api/v1/nodes": fails, "/apis/networking.k8s.io/v1/servicecidrs": fails})
+	must(t, createNode(c, []string{"second"}))
+	for _, kind := range []string{"Nodes", "ServiceCIDRs"} {
+		expect(t, c.healthSays("changes of "+kind+" are not seen: "+sentence(t, "health TestReadProblem/a_proxy")))
 	}
+
+	front.answer(nil)
+	if _, err := c.waitServed("second", 90*time.Second); err != nil { // an informer tries again after a minute at most
+		t.Error(err)
+	}
+	expect(t, c.healthy())
+}
+
+// front is a proxy that lets all pass but some reads.
+type front struct {
+	mu      sync.Mutex
+	answers map[string]http.HandlerFunc // by path
+	ends    context.CancelFunc
+	lasts   context.Context // until answers are others
+}
+
+// behindFront starts a front before the API server, and returns it with a kubeconfig for node-ipam-controller, whose credentials it has, since client
+// certificates do not pass it.
+func (c *cluster) behindFront(t *testing.T) (_ *front, kubeconfig string) {
+	t.Helper()
 	config, err := c.cp.Config(controlplane.AloneUser)
 	if err != nil {
 		t.Fatal(err)
 	}
-	reads := newReads(t, config)
-	kubeconfig, err := c.cp.WriteKubeconfig("behind-proxy", &rest.Config{Host: reads.url})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.manager = c.cp.StartManagerForTest(t, controlplane.ManagerOptions{Alone: true, Kubeconfig: kubeconfig, Args: []string{noTakeoverDelay}})
-	t.Cleanup(func() { // before the proxy
-		if err := c.stopManager((*controlplane.Process).Stop); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := errors.Join(createNode(c, []string{"first"}), served(c, []string{"first", "10.0.0.0/24"}), c.healthy()); err != nil {
-		t.Fatal(err)
-	}
-
-	reads.fail(map[string]int{"/api/v1/nodes": http.StatusInternalServerError, "/apis/networking.k8s.io/v1/servicecidrs": http.StatusServiceUnavailable})
-	if err := createNode(c, []string{"second"}); err != nil {
-		t.Fatal(err)
-	}
-	for _, kind := range []string{"Nodes", "ServiceCIDRs"} {
-		if err := c.healthSays("changes of " + kind + " are not seen: " + sentence(t, "health TestReadProblem/a_proxy")); err != nil {
-			t.Error(err)
-		}
-	}
-
-	reads.fail(nil)
-	if _, err := c.waitServed("second", 90*time.Second); err != nil { // an informer tries again after a minute at most
-		t.Error(err)
-	}
-	if err := c.healthy(); err != nil {
-		t.Error(err)
-	}
-}
-
-// reads is a proxy that lets all pass but some reads.
-type reads struct {
-	url string
-
-	mu    sync.Mutex
-	fails map[string]int // statuses by path
-	ends  context.CancelFunc
-	lasts context.Context // until fails is another one
-}
-
-func newReads(t *testing.T, config *rest.Config) *reads {
-	t.Helper()
 	transport, err := rest.TransportFor(config)
 	if err != nil {
 		t.Fatal(err)
@@ -121,17 +99,17 @@ func newReads(t *testing.T, config *rest.Config) *reads {
 		FlushInterval: -1, // a watch has to pass event by event
 		ErrorLog:      log.New(io.Discard, "", 0),
 	}
-	p := &reads{}
-	p.fail(nil)
+	p := &front{}
+	p.answer(nil)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.mu.Lock()
-		status, lasts := p.fails[r.URL.Path], p.lasts
+		answer, lasts := p.answers[r.URL.Path], p.lasts
 		p.mu.Unlock()
 		switch {
 		case r.Method != http.MethodGet:
 			forward.ServeHTTP(w, r)
-		case status != 0:
-			http.Error(w, "no", status)
+		case answer != nil:
+			answer(w, r)
 		default:
 			ctx, cancel := context.WithCancel(r.Context())
 			defer cancel()
@@ -140,17 +118,19 @@ func newReads(t *testing.T, config *rest.Config) *reads {
 		}
 	}))
 	t.Cleanup(server.Close)
-	p.url = server.URL
-	return p
+	if kubeconfig, err = c.cp.WriteKubeconfig("behind-front", &rest.Config{Host: server.URL}); err != nil {
+		t.Fatal(err)
+	}
+	return p, kubeconfig
 }
 
-// fail ends all reads that go on, and answers those of some paths with a status from now on.
-func (p *reads) fail(statuses map[string]int) {
+// answer ends all reads that go on, and answers those of some paths from now on.
+func (p *front) answer(answers map[string]http.HandlerFunc) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ends != nil {
 		p.ends()
 	}
 	p.lasts, p.ends = context.WithCancel(context.Background())
-	p.fails = statuses
+	p.answers = answers
 }

@@ -55,39 +55,27 @@ func TestIdle(t *testing.T) {
 	names := []string{"outside", "twin1", "twin2", "member"}
 	for i := range 20 {
 		name := fmt.Sprint("waiting", i+1)
-		if err := waits(c, []string{name, "a is disabled"}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, waits(c, []string{name, "a is disabled"}))
 		names = append(names, name)
 	}
 	for i := range nodes {
 		names = append(names, fmt.Sprint("n", i+1))
 	}
 
-	if err := count(c, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, count(c, nil))
 	idle, cancel := context.WithTimeout(t.Context(), minute)
 	defer cancel()
 	beat := flowcontrol.NewTokenBucketRateLimiter(float32(len(names))/float32(minute.Seconds()), 1)
 	beats := 0
 	for ; beat.Wait(idle) == nil; beats++ {
-		if err := touch(c, []string{names[beats%len(names)], "1"}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, touch(c, []string{names[beats%len(names)], "1"}))
 	}
 	<-idle.Done()
 
 	// What the manager does now, it does after all that it had to do in that minute, and the log of writes has it.
-	if err := createNode(c, []string{"last", "p=full"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := served(c, []string{"last", "10.8.0.0/24"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := writes(c, []string{"1", "nodes"}); err != nil {
-		t.Error(err)
-	}
+	must(t, createNode(c, []string{"last", "p=full"}))
+	must(t, served(c, []string{"last", "10.8.0.0/24"}))
+	expect(t, writes(c, []string{"1", "nodes"}))
 	all, err := c.writes(c.counted)
 	if err != nil {
 		t.Fatal(err)
@@ -105,13 +93,9 @@ func TestIdle(t *testing.T) {
 // no more can have come than there were seconds since before the first.
 func TestStatusIsWrittenOnceASecond(t *testing.T) {
 	c := sharedCluster(t)
-	if err := count(c, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, count(c, nil))
 	start := time.Now()
-	if err := createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}))
 	var statuses []write
 	n := 0
 	for ; len(statuses) < 4; n++ {
@@ -120,12 +104,8 @@ func TestStatusIsWrittenOnceASecond(t *testing.T) {
 				n, patience, len(statuses), describe(statuses))
 		}
 		name := fmt.Sprint("n", n)
-		if err := createNode(c, []string{name}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.waitServed(name, patience); err != nil {
-			t.Fatal(err)
-		}
+		must(t, createNode(c, []string{name}))
+		must(t, c.isServed(name))
 		all, err := c.writes(c.counted)
 		if err != nil {
 			t.Fatal(err)
@@ -140,7 +120,5 @@ func TestStatusIsWrittenOnceASecond(t *testing.T) {
 	if n <= len(statuses) {
 		t.Errorf("%d Nodes and %d writes of the status: nothing was left out", n, len(statuses))
 	}
-	if err := counts(c, []string{"a", "ipv4", fmt.Sprintf("allocated=%d", n)}); err != nil {
-		t.Error(err)
-	}
+	expect(t, counts(c, []string{"a", "ipv4", fmt.Sprintf("allocated=%d", n)}))
 }

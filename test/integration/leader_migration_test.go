@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,30 +29,20 @@ func TestLeaderMigration(t *testing.T) {
 	ctx := t.Context()
 	c := freshCluster(t, controlplane.Options{APIServerArgs: []string{"--request-timeout=5s"}}, ours...)
 	config := filepath.Join(t.TempDir(), "migration.yaml")
-	if err := errors.Join(c.stopManager((*controlplane.Process).Stop), c.setLease(ctx, kcmLease, noLease), c.mayWriteAnyLease(ctx, managersUser),
-		os.WriteFile(config, []byte(migrationFile), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.stopManager((*controlplane.Process).Stop), c.setLease(ctx, kcmLease, noLease), c.mayWriteAnyLease(ctx, managersUser),
+		os.WriteFile(config, []byte(migrationFile), 0o600))
 	start := func(name string) *controlplane.Manager {
 		t.Helper()
-		m, err := c.cp.StartManager(ctx, controlplane.ManagerOptions{Name: name, Args: slices.Concat(shortLease, []string{
+		return c.start(t, controlplane.ManagerOptions{Name: name, Args: slices.Concat(shortLease, []string{
 			"--controllers=multi-cidr-node-ipam-controller", "--allocate-node-cidrs", "--cluster-cidr=10.0.0.0/12", "--node-cidr-mask-size=24",
 			"--enable-leader-migration", "--leader-migration-config=" + config,
 			"--node-ipam-takeover-delay=5s", // at least the API server's --request-timeout
 		})})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return m
 	}
 	before := start("before")
-	if err := errors.Join(createNode(c, []string{"one"}), served(c, []string{"one", "10.0.0.0/24"}), c.waitMarked(sharedLease), before.Kill()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, createNode(c, []string{"one"}), served(c, []string{"one", "10.0.0.0/24"}), c.waitMarked(sharedLease), before.Kill())
 	start("again")
-	if err := errors.Join(createNode(c, []string{"two"}), served(c, []string{"two", "10.0.1.0/24"})); err != nil {
-		t.Fatal(err)
-	}
+	must(t, createNode(c, []string{"two"}), served(c, []string{"two", "10.0.1.0/24"}))
 }
 
 // mayWriteAnyLease lets a user lead by any Lease.

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -23,18 +22,14 @@ var shortLease = []string{"--leader-elect-lease-duration=6s", "--leader-elect-re
 // before it was sent.
 func TestWritesHaveADeadline(t *testing.T) {
 	c := sharedCluster(t)
-	since, err := c.mark()
+	since, err := controlplane.MarkAudit(c.auditLog)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}), c.createNodes(t.Context(), nil, "n")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.waitServed("n", patience); err != nil {
-		t.Fatal(err)
-	}
+	must(t, createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}), c.createNodes(t.Context(), nil, "n"))
+	must(t, c.isServed("n"))
 	want := map[string]bool{"nodes": false, "clustercidrs": false, "clustercidrs/status": false}
-	err = eventually(patience, func(context.Context) error {
+	expect(t, eventually(patience, func(context.Context) error {
 		writes, err := c.writes(since)
 		if err != nil {
 			return err
@@ -60,10 +55,7 @@ func TestWritesHaveADeadline(t *testing.T) {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		t.Error(err)
-	}
+	}))
 }
 
 // TestCoordinatedLeaderElection: the API server writes the Lease first, and the fence is open and the Lease is renewed all the same.
@@ -71,9 +63,7 @@ func TestCoordinatedLeaderElection(t *testing.T) {
 	c := freshCluster(t,
 		controlplane.Options{APIServerArgs: []string{"--feature-gates=CoordinatedLeaderElection=true", "--runtime-config=coordination.k8s.io/v1beta1=true"}},
 		slices.Concat(ours, []string{"--feature-gates=CoordinatedLeaderElection=true"})...)
-	if err := errors.Join(createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}), c.createNodes(t.Context(), nil, "n")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}), c.createNodes(t.Context(), nil, "n"))
 	node, err := c.waitServed("n", patience)
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +81,7 @@ func TestCoordinatedLeaderElection(t *testing.T) {
 	// It knows its own lease again, also by the times in it, and renews it.
 	for range 2 {
 		before := lease.Spec.RenewTime
-		err := eventually(patience, func(ctx context.Context) (err error) {
+		must(t, eventually(patience, func(ctx context.Context) (err error) {
 			if lease, err = c.kube.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, "kube-controller-manager", metav1.GetOptions{}); err != nil {
 				return err
 			}
@@ -99,10 +89,7 @@ func TestCoordinatedLeaderElection(t *testing.T) {
 				return fmt.Errorf("the Lease was not renewed since %v", before)
 			}
 			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 }
 

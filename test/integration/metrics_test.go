@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"os"
 	"regexp"
 	"slices"
@@ -13,8 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -41,7 +38,7 @@ func TestMetrics(t *testing.T) {
 	}
 	wantSamples := func(want map[string]float64) {
 		t.Helper()
-		err := eventually(patience, func(ctx context.Context) error {
+		expect(t, eventually(patience, func(ctx context.Context) error {
 			families, err := scrape(ctx, c.manager)
 			if err != nil {
 				return err
@@ -58,19 +55,14 @@ func TestMetrics(t *testing.T) {
 				return fmt.Errorf("(-want +got):\n%s", diff)
 			}
 			return nil
-		})
-		if err != nil {
-			t.Error(err)
-		}
+		}))
 	}
 
 	do(createClusterCIDR, "a sel(p=a) 10.0.0.0/23 fd00:a::/48 hb8 v6hb64")
 	do(createClusterCIDR, "going sel(p=g) 10.1.0.0/16 hb8")
 	for _, line := range []string{"a1 p=a", "a2 p=a", "g1 p=g"} {
 		do(createNode, line)
-		if _, err := c.waitServed(strings.Fields(line)[0], patience); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.isServed(strings.Fields(line)[0]))
 	}
 	do(deleteObjects, "cc going")
 	do(createNode, "a3 p=a")
@@ -113,7 +105,7 @@ func TestMetrics(t *testing.T) {
 
 	t.Run("the same figures as the status", func(t *testing.T) {
 		var cc *networkingv1.ClusterCIDR
-		err := eventually(patience, func(ctx context.Context) (err error) {
+		must(t, eventually(patience, func(ctx context.Context) (err error) {
 			if cc, err = c.clusterCIDRs.NetworkingV1().ClusterCIDRs().Get(ctx, "a", metav1.GetOptions{}); err != nil {
 				return err
 			}
@@ -121,10 +113,7 @@ func TestMetrics(t *testing.T) {
 				return fmt.Errorf("status of ClusterCIDR a: %+v", cc.Status.IPv4)
 			}
 			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		want := map[string]float64{}
 		for family, s := range map[string]*networkingv1.RangeStatus{"IPv4": cc.Status.IPv4, "IPv6": cc.Status.IPv6} {
 			for state, n := range map[string]int64{"allocated": s.Allocated, "free": s.Free, "unavailable": s.Unavailable} {
@@ -152,15 +141,7 @@ func TestMetrics(t *testing.T) {
 	})
 
 	t.Run("a standby shows nothing", func(t *testing.T) {
-		standby, err := c.cp.StartManager(ctx, controlplane.ManagerOptions{Name: "standby", Args: ours})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			if err := standby.Stop(); err != nil {
-				t.Error(err)
-			}
-		}()
+		standby := c.start(t, controlplane.ManagerOptions{Name: "standby", Args: ours})
 		families, err := scrape(ctx, standby)
 		if err != nil {
 			t.Fatal(err)
@@ -178,7 +159,7 @@ func TestMetrics(t *testing.T) {
 		do(deleteObjects, "cc a covered")
 		do(gone, "cc a")
 		do(gone, "cc covered")
-		err := eventually(patience, func(ctx context.Context) error {
+		expect(t, eventually(patience, func(ctx context.Context) error {
 			families, err := scrape(ctx, c.manager)
 			if err != nil {
 				return err
@@ -193,23 +174,12 @@ func TestMetrics(t *testing.T) {
 				return fmt.Errorf("without Nodes and ClusterCIDRs there are still\n%s", strings.Join(left, "\n"))
 			}
 			return nil
-		})
-		if err != nil {
-			t.Error(err)
-		}
+		}))
 	})
 }
 
 func scrape(ctx context.Context, m *controlplane.Manager) (map[string]*dto.MetricFamily, error) {
-	code, body, err := m.Get(ctx, "/metrics")
-	if err == nil && code != http.StatusOK {
-		err = fmt.Errorf("GET /metrics: %d %s", code, body)
-	}
-	if err != nil {
-		return nil, err
-	}
-	parser := expfmt.NewTextParser(model.LegacyValidation)
-	return parser.TextToMetricFamilies(strings.NewReader(string(body)))
+	return m.Metrics(ctx, "/metrics")
 }
 
 // samplesOf are our metrics as Prometheus writes them, without what all names begin with; of histograms, the counts.

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,17 +23,13 @@ func TestOneObjectPanics(t *testing.T) {
 		"../../controllers/nodeipam/pool/read.go": panicAfter(t, "../../controllers/nodeipam/pool/read.go",
 			"func PodCIDRsOf(node *v1.Node) (blocks []netip.Prefix, unreadable []string) {\n", `node.Labels["poison"] != ""`),
 	})
-	if err := c.stopManager((*controlplane.Process).Stop); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.stopManager((*controlplane.Process).Stop))
 	manager, err := c.cp.StartManager(ctx, controlplane.ManagerOptions{Name: "panics", Binary: binary, Args: ours})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.manager, c.managerArgs = manager, nil // so that it is replaced behind this test
-	if err := manager.WaitLeading(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, manager.WaitLeading(ctx))
 	for _, step := range []struct {
 		do   func(*cluster, []string) error
 		args string
@@ -67,17 +62,11 @@ func TestOneObjectPanics(t *testing.T) {
 		}
 	}
 	for i := range 17 {
-		if _, err := c.waitServed(fmt.Sprint("e", i+1), patience); err != nil {
-			t.Error(err)
-		}
+		expect(t, c.isServed(fmt.Sprint("e", i+1)))
 	}
 	// Without the defect, the ClusterCIDR allocates behind what it had allocated.
-	if err := errors.Join(c.stopManager((*controlplane.Process).Stop), c.startManager(ours...), createNode(c, []string{"f", "p=x"})); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(served(c, []string{"f", "10.1.0.16/28"}), c.healthy(), c.overlaps(ctx)); err != nil {
-		t.Error(err)
-	}
+	must(t, c.stopManager((*controlplane.Process).Stop), c.startManager(ours...), createNode(c, []string{"f", "p=x"}))
+	expect(t, served(c, []string{"f", "10.1.0.16/28"}), c.healthy(), c.overlaps(ctx))
 }
 
 // panicAfter returns the text of a file with a panic in the first line of a function.
@@ -104,18 +93,14 @@ func buildWith(t *testing.T, texts map[string]string) string {
 			t.Fatal(err)
 		}
 		replace[path] = filepath.Join(dir, filepath.Base(file))
-		if err := os.WriteFile(replace[path], []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(replace[path], []byte(text), 0o600))
 	}
 	overlay, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
 		t.Fatal(err)
 	}
 	overlayFile, binary := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "kube-controller-manager")
-	if err := os.WriteFile(overlayFile, overlay, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(overlayFile, overlay, 0o600))
 	build := exec.CommandContext(t.Context(), "go", "build", "-overlay="+overlayFile, "-o", binary, "../../cmd/kube-controller-manager")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

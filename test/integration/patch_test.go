@@ -59,9 +59,7 @@ func TestPodCIDRsAreNeverChanged(t *testing.T) {
 	}
 
 	t.Run("a younger Node of the name", func(t *testing.T) {
-		if err := createNode(c, []string{"younger"}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, createNode(c, []string{"younger"}))
 		_, err := api.PatchNode(t.Context(), c.kube, "younger", api.PodCIDRsPatch("of-the-older", "a", []string{a4}, "me"))
 		if !api.Refused(err) || !strings.Contains(err.Error(), "metadata.uid") {
 			t.Errorf("got error %v, want that its UID is another", err)

@@ -29,10 +29,8 @@ func writesFail(t *testing.T, p program) {
 	ctx := t.Context()
 	c := freshCluster(t, controlplane.Options{}, ours...)
 	c.runs(t, p)
-	if err := errors.Join(createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}), c.createNodes(ctx, nil, "probe", "denied-probe"),
-		served(c, []string{"probe", "10.0.0.0/24"}), served(c, []string{"denied-probe", "10.0.1.0/24"})); err != nil {
-		t.Fatal(err)
-	}
+	must(t, createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}), c.createNodes(ctx, nil, "probe", "denied-probe"),
+		served(c, []string{"probe", "10.0.0.0/24"}), served(c, []string{"denied-probe", "10.0.1.0/24"}))
 	webhooks, policies := c.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations(), c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies()
 	bindings := c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
 	refuse := func(t *testing.T, group, resource, condition string) (allow func() error) {
@@ -62,21 +60,16 @@ func writesFail(t *testing.T, p program) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = eventually(patience, func(ctx context.Context) error {
+		must(t, eventually(patience, func(ctx context.Context) error {
 			if _, err := o.client.Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, subresource...); err == nil {
 				return errors.New("the rule is not in force")
 			}
 			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	create := func(t *testing.T, names ...string) (uids []types.UID) {
 		t.Helper()
-		if err := c.createNodes(ctx, nil, names...); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.createNodes(ctx, nil, names...))
 		for _, name := range names {
 			node, err := c.kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
@@ -90,14 +83,10 @@ func writesFail(t *testing.T, p program) {
 	told := func(t *testing.T, kind string, n int, reason string, about []types.UID, says ...string) {
 		t.Helper()
 		for _, text := range says {
-			if err := c.healthSays(text); err != nil {
-				t.Error(err)
-			}
+			expect(t, c.healthSays(text))
 		}
-		if err := c.probes(p, false); err != nil {
-			t.Error(err)
-		}
-		err := eventually(patience, func(ctx context.Context) error {
+		expect(t, c.probes(p, false))
+		expect(t, eventually(patience, func(ctx context.Context) error {
 			families, err := scrape(ctx, c.manager)
 			if err != nil {
 				return err
@@ -116,21 +105,14 @@ func writesFail(t *testing.T, p program) {
 				}
 			}
 			return nil
-		})
-		if err != nil {
-			t.Error(err)
-		}
+		}))
 	}
 	over := func(t *testing.T, nodes ...string) {
 		t.Helper()
 		for _, node := range nodes {
-			if _, err := c.waitServed(node, patience); err != nil {
-				t.Error(err)
-			}
+			expect(t, c.isServed(node))
 		}
-		if err := errors.Join(c.healthy(), c.probes(p, true)); err != nil {
-			t.Error(err)
-		}
+		expect(t, c.healthy(), c.probes(p, true))
 	}
 	const label = `{"metadata":{"labels":{"a":"b"}}}`
 	admission := sentence(t, "health TestWriteProblem/a_webhook_denies")
@@ -147,9 +129,7 @@ func writesFail(t *testing.T, p program) {
 		inForce(t, "node", "probe", label)
 		told(t, "Node", 3, nodeipam.ReasonWriteFailed, create(t, "b1", "b2", "b3"), "Node b1 and 2 more cannot be written: "+admission, `failed calling webhook "broken.example.com"`)
 		c.saidOnce(t, "Cannot write: "+admission)
-		if err := webhooks.Delete(ctx, "broken", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, webhooks.Delete(ctx, "broken", metav1.DeleteOptions{}))
 		over(t, "b1", "b2", "b3")
 		c.saidOnce(t, `"Can write again"`)
 	})
@@ -160,14 +140,10 @@ func writesFail(t *testing.T, p program) {
 		denied := create(t, "denied")
 		create(t, "d1", "d2")
 		for _, node := range []string{"d1", "d2"} {
-			if _, err := c.waitServed(node, patience); err != nil {
-				t.Error(err)
-			}
+			expect(t, c.isServed(node))
 		}
 		told(t, "Node", 1, nodeipam.ReasonWriteFailed, denied, "Node denied cannot be written: "+admission, "not today")
-		if err := allow(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, allow())
 		over(t, "denied")
 	})
 
@@ -180,9 +156,7 @@ func writesFail(t *testing.T, p program) {
 		inForce(t, "cc", "a", `{"status":{"ipv4":{"free":1}}}`, "status")
 		create(t, "s")
 		told(t, "status of ClusterCIDR", 1, nodeipam.ReasonStatusWriteFailed, []types.UID{cc.UID}, "status of ClusterCIDR a cannot be written: "+admission, "not today")
-		if err := allow(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, allow())
 		over(t)
 	})
 }

@@ -25,9 +25,7 @@ func TestRestoreEtcdReadsAllLogs(t *testing.T) {
 			if _, err := z.Write([]byte(content)); err != nil {
 				t.Fatal(err)
 			}
-			if err := z.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, z.Close())
 			content = zipped.String()
 		}
 		writeFile(t, filepath.Join(dir, name), content, 0o600)

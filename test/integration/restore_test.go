@@ -177,14 +177,10 @@ func newRestored(t *testing.T) *restored {
 		t.Fatal(err)
 	}
 	w.quietPort = port("tcp://" + listener.Addr().String())
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, listener.Close())
 	for _, name := range staticPods {
 		w.manifests[name] = staticPod(name, processes[name].Command()[1:])
-		if err := processes[name].Stop(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, processes[name].Stop())
 	}
 	kubeconfig, err := c.cp.Kubeconfig("admin", "system:masters")
 	if err != nil {
@@ -250,12 +246,10 @@ func (w *restored) up(t *testing.T) {
 	for _, name := range staticPods {
 		writeFile(t, filepath.Join(w.kubelet.manifests, name+".yaml"), string(w.manifests[name]), 0o600)
 	}
-	if err := eventually(2*time.Minute, func(ctx context.Context) error {
+	must(t, eventually(2*time.Minute, func(ctx context.Context) error {
 		_, err := w.kube.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // down stops them.
@@ -295,16 +289,12 @@ func (w *restored) story(t *testing.T, page runbook) {
 	first, second := filepath.Join(w.clusterCIDRs, "first.yaml"), filepath.Join(w.clusterCIDRs, "second.yaml")
 	apply := func(paths ...string) {
 		t.Helper()
-		if err := w.cp.Apply(ctx, paths...); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.cp.Apply(ctx, paths...))
 	}
 	serve := func(names ...string) {
 		t.Helper()
 		for _, name := range names {
-			if err := w.createNodes(ctx, map[string]string{"pool": "first"}, name); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.createNodes(ctx, map[string]string{"pool": "first"}, name))
 			if _, err := w.waitServed(name, patience); err != nil {
 				t.Fatal(err)
 			}
@@ -313,9 +303,7 @@ func (w *restored) story(t *testing.T, page runbook) {
 	remove := func(names ...string) {
 		t.Helper()
 		for _, name := range names {
-			if err := w.kube.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.kube.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}))
 		}
 	}
 
@@ -383,25 +371,17 @@ func (w *restored) story(t *testing.T, page runbook) {
 		}
 	}
 	writeFile(t, filepath.Join(w.dir, "saved", "kube-controller-manager.log"), kept.String(), 0o600)
-	if err := os.CopyFS(filepath.Join(w.dir, "world"), os.DirFS(w.etcdData)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.CopyFS(filepath.Join(w.dir, "world"), os.DirFS(w.etcdData)))
 }
 
 // back makes it as it was when the story ended; or without what etcd had.
 func (w *restored) back(t *testing.T, answers bool) {
 	t.Helper()
 	w.down(t)
-	if err := os.RemoveAll(w.etcdData); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.RemoveAll(w.etcdData))
 	if answers {
-		if err := os.CopyFS(w.etcdData, os.DirFS(filepath.Join(w.dir, "world"))); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(w.etcdData, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.CopyFS(w.etcdData, os.DirFS(filepath.Join(w.dir, "world"))))
+		must(t, os.Chmod(w.etcdData, 0o700))
 		w.up(t)
 		return
 	}
@@ -415,9 +395,7 @@ func (w *restored) back(t *testing.T, answers bool) {
 func (w *restored) check(t *testing.T, overlap bool) {
 	t.Helper()
 	ctx := t.Context()
-	if err := w.createNodes(ctx, map[string]string{"pool": "first"}, "late-1"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.createNodes(ctx, map[string]string{"pool": "first"}, "late-1"))
 	late, err := w.waitServed("late-1", patience)
 	if err != nil {
 		t.Fatal(err)
@@ -426,9 +404,7 @@ func (w *restored) check(t *testing.T, overlap bool) {
 		if got, want := late.Spec.PodCIDRs[0], "10.0.0.112/28"; got != want {
 			t.Errorf("Node late-1 has %s, want %s, the only block that no machine uses", got, want)
 		}
-		if err := errors.Join(w.createNodes(ctx, map[string]string{"pool": "first"}, "late-2"), w.createNodes(ctx, map[string]string{"pool": "second"}, "late-3")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.createNodes(ctx, map[string]string{"pool": "first"}, "late-2"), w.createNodes(ctx, map[string]string{"pool": "second"}, "late-3"))
 		if _, err := w.waitServed("late-3", patience); err != nil {
 			t.Error(err)
 		}
@@ -436,15 +412,13 @@ func (w *restored) check(t *testing.T, overlap bool) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := eventually(patience, func(ctx context.Context) error {
+		expect(t, eventually(patience, func(ctx context.Context) error {
 			events, err := w.warnings(ctx, full.UID, nodeipam.ReasonNotAvailable)
 			if err == nil && len(events) == 0 {
 				err = errors.New("no event says that the range is full")
 			}
 			return err
-		}); err != nil {
-			t.Error(err)
-		}
+		}))
 	}
 
 	nodes, err := w.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
@@ -484,9 +458,7 @@ func (w *restored) check(t *testing.T, overlap bool) {
 func shares(t *testing.T, node corev1.Node, podCIDRs string) bool {
 	t.Helper()
 	var uses []string
-	if err := json.Unmarshal([]byte(podCIDRs), &uses); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(podCIDRs), &uses))
 	for _, a := range node.Spec.PodCIDRs {
 		for _, b := range uses {
 			if netip.MustParsePrefix(a).Overlaps(netip.MustParsePrefix(b)) {
@@ -523,9 +495,7 @@ func (w *restored) tryBash(t *testing.T, script string, environment map[string]s
 
 func writeFile(t *testing.T, path, content string, mode fs.FileMode) {
 	t.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(content), mode)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(content), mode))
 }
 
 // kubelet runs the programs of the static Pods in a directory, as a kubelet would.
@@ -541,9 +511,7 @@ type kubelet struct {
 func startKubelet(t *testing.T, manifests, bin string) *kubelet {
 	t.Helper()
 	k := &kubelet{manifests: manifests, logs: t.TempDir(), bin: bin, running: map[string]*controlplane.Process{}}
-	if err := os.MkdirAll(manifests, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(manifests, 0o700))
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	for _, name := range staticPods {
@@ -554,9 +522,7 @@ func startKubelet(t *testing.T, manifests, bin string) *kubelet {
 		wg.Wait()
 		for _, name := range staticPods {
 			if p := k.process(name); p != nil {
-				if err := p.Stop(); err != nil {
-					t.Error(err)
-				}
+				expect(t, p.Stop())
 			}
 		}
 	})
@@ -604,9 +570,7 @@ func (k *kubelet) follow(ctx context.Context, t *testing.T, name string) {
 			if bytes.Equal(now, want) && !ended {
 				continue
 			}
-			if err := p.Stop(); err != nil {
-				t.Error(err)
-			}
+			expect(t, p.Stop())
 			p = nil
 		}
 		if len(want) > 0 {

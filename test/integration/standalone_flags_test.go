@@ -8,12 +8,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/multicidr/controller-manager/test/controlplane"
 )
@@ -174,33 +171,6 @@ func TestStandaloneRefusals(t *testing.T) {
 	}
 }
 
-// TestStandaloneHelp: the help names every variable beside its flag, and asking for it or for the version is no mistake.
-func TestStandaloneHelp(t *testing.T) {
-	output, code := nodeIPAMController(t, nil, "--help")
-	if code != 0 {
-		t.Errorf("--help ended with %d, want 0", code)
-	}
-	var got []string
-	for _, match := range regexp.MustCompile(`\[\$(\w+)\]`).FindAllStringSubmatch(output, -1) {
-		got = append(got, match[1])
-	}
-	slices.Sort(got)
-	want := []string{
-		"IPAM_API_SERVER_URL", "IPAM_ENABLE_LEADER_ELECTION", "IPAM_HEALTH_PROBE_ADDR", "IPAM_KUBECONFIG", "IPAM_LEADER_ELECT_ID", "IPAM_LEADER_ELECT_NAMESPACE",
-		"IPAM_LEADER_ELECT_RETRY_PERIOD", "IPAM_LEASE_DURATION", "IPAM_RENEW_DEADLINE", "IPAM_RESOURCE_LOCK_NAME", "IPAM_RESOURCE_NAME", "IPAM_WEBSERVER_BIND_ADDR",
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("variables in the help (-want +got):\n%s", diff)
-	}
-	if strings.Contains(output, "health-probe-address") {
-		t.Error("the help shows a deprecated flag")
-	}
-	if output, code = nodeIPAMController(t, nil, "--version"); code != 0 ||
-		!strings.HasPrefix(output, "Kubernetes v1.") || !strings.Contains(output, " (multicidr v") {
-		t.Errorf("--version printed %q and ended with %d", output, code)
-	}
-}
-
 // plainProgram is a node-ipam-controller as the chart runs it: without HTTPS.
 type plainProgram struct {
 	*controlplane.Process
@@ -215,12 +185,10 @@ func startPlain(t *testing.T, c *cluster, name string, args ...string) *plainPro
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := process.Stop(); err != nil {
-			t.Error(err)
-		}
+		expect(t, process.Stop())
 	})
 	p := &plainProgram{Process: process}
-	err = eventually(patience, func(context.Context) error {
+	must(t, eventually(patience, func(context.Context) error {
 		log, err := process.Log()
 		if err != nil {
 			return err
@@ -231,10 +199,7 @@ func startPlain(t *testing.T, c *cluster, name string, args ...string) *plainPro
 		}
 		p.url = "http://" + match[1]
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return p
 }
 

@@ -31,9 +31,7 @@ func TestStandaloneHealth(t *testing.T) {
 	}
 	flags := []string{"--kubeconfig=" + kubeconfig, "--webserver-bind-address=127.0.0.1:0", "--leader-elect-namespace=kube-system"}
 	p := startPlain(t, c, "first", flags...)
-	if err := createNode(c, []string{"n"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, createNode(c, []string{"n"}))
 
 	const controllerPath = "/readyz/multi-cidr-node-ipam-controller"
 	for _, step := range []struct{ logs, apply string }{
@@ -41,44 +39,26 @@ func TestStandaloneHealth(t *testing.T) {
 		{sentence(t, "health TestReadProblem/no_permission_for_it"), "../../manifests/rbac"},
 		{sentence(t, "health TestReadProblem/no_CRD"), "../../manifests/crds"},
 	} {
-		if err := errors.Join(p.says(step.logs), p.answers("/readyz", 500, "readyz check failed"), p.answers("/healthz", 200, "ok")); err != nil {
-			t.Fatal(err)
-		}
-		if err := cp.Apply(ctx, step.apply); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.says(step.logs), p.answers("/readyz", 500, "readyz check failed"), p.answers("/healthz", 200, "ok"))
+		must(t, cp.Apply(ctx, step.apply))
 	}
-	if err := errors.Join(p.leads(), p.ready()); err != nil {
-		t.Fatal(err)
-	}
-	if err := createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.waitServed("n", patience); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.leads(), p.ready())
+	must(t, createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8"}))
+	must(t, c.isServed("n"))
 
 	t.Run("a standby is ready", func(t *testing.T) {
 		standby := startPlain(t, c, "standby", flags...)
-		if err := errors.Join(standby.ready(), standby.answers("/metrics", 200, `leader_election_master_status{name="node-ipam-controller"} 0`)); err != nil {
-			t.Error(err)
-		}
+		expect(t, standby.ready(), standby.answers("/metrics", 200, `leader_election_master_status{name="node-ipam-controller"} 0`))
 	})
 	t.Run("metrics have the names of the peer", func(t *testing.T) {
-		if err := p.answers("/metrics", 200, `node_ipam_controller_multicidrset_cidrs_allocations_total{clusterCIDR="10.0.0.0/16",clusterCIDRName="a"} 1`); err != nil {
-			t.Error(err)
-		}
+		expect(t, p.answers("/metrics", 200, `node_ipam_controller_multicidrset_cidrs_allocations_total{clusterCIDR="10.0.0.0/16",clusterCIDRName="a"} 1`))
 	})
 	t.Run("the debug page is not for everybody", func(t *testing.T) {
-		if err := p.answers(debugPath, 404, ""); err != nil {
-			t.Error(err)
-		}
+		expect(t, p.answers(debugPath, 404, ""))
 	})
 	t.Run("a missing permission after the start", func(t *testing.T) {
 		c.forbidPatch(t, "nodes")
-		if err := createNode(c, []string{"m"}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, createNode(c, []string{"m"}))
 		err := errors.Join(p.answers("/readyz", 500, "[-]multi-cidr-node-ipam-controller failed: reason withheld"), p.says("Cannot write: "+sentence(t, "health TestWriteProblem/no_permission")), p.answers("/healthz", 200, "ok"))
 		if err != nil {
 			t.Error(err)
@@ -90,12 +70,8 @@ func TestStandaloneHealth(t *testing.T) {
 				t.Errorf("GET %s: %s, %v, want no names and no words of the API server", path, body, err)
 			}
 		}
-		if err := cp.Apply(ctx, "../../manifests/rbac"); err != nil {
-			t.Fatal(err)
-		}
-		if err := p.ready(); err != nil {
-			t.Error(err)
-		}
+		must(t, cp.Apply(ctx, "../../manifests/rbac"))
+		expect(t, p.ready())
 	})
 	t.Run("with --secure-port metrics are only there", func(t *testing.T) {
 		// As in a Pod that is told to do without the kubernetes Service.
@@ -114,16 +90,13 @@ func TestStandaloneHealth(t *testing.T) {
 			t.Fatal(err)
 		}
 		for path, want := range map[string]int{"/metrics": 404, "/readyz": 200, "/healthz": 200} {
-			err := eventually(patience, func(ctx context.Context) error {
+			expect(t, eventually(patience, func(ctx context.Context) error {
 				status, body, err := secured.Probe(ctx, path)
 				if err == nil && status != want {
 					err = fmt.Errorf("GET %s at the plain address: %d %s, want %d", path, status, body, want)
 				}
 				return err
-			})
-			if err != nil {
-				t.Error(err)
-			}
+			}))
 		}
 		status, body, err := secured.Get(ctx, "/metrics")
 		if err != nil || status != 200 || !strings.Contains(string(body), "leader_election_master_status") {
@@ -143,18 +116,14 @@ func TestStandaloneHealth(t *testing.T) {
 				t.Errorf("GET %s as nobody: %s, want 403", path, response.Status)
 			}
 		}
-		if err := eventually(patience, func(ctx context.Context) error {
+		expect(t, eventually(patience, func(ctx context.Context) error {
 			status, body, err := secured.Get(ctx, "/readyz/lease")
 			if err == nil && status != 200 {
 				err = fmt.Errorf("GET /readyz/lease as an administrator: %d %s", status, body)
 			}
 			return err
-		}); err != nil {
-			t.Error(err)
-		}
-		if err := secured.Stop(); err != nil {
-			t.Error(err)
-		}
+		}))
+		expect(t, secured.Stop())
 	})
 }
 
@@ -174,9 +143,7 @@ func (p *plainProgram) says(text string) error {
 func TestStandaloneReplicas(t *testing.T) {
 	c := freshCluster(t, controlplane.Options{})
 	ctx := t.Context()
-	if err := errors.Join(c.stopManager((*controlplane.Process).Stop), c.cp.Apply(ctx, policy, standalone)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.stopManager((*controlplane.Process).Stop), c.cp.Apply(ctx, policy, standalone))
 	kubeconfig, err := c.cp.Kubeconfig(controlplane.AloneUser)
 	if err != nil {
 		t.Fatal(err)
@@ -185,9 +152,7 @@ func TestStandaloneReplicas(t *testing.T) {
 		t.Helper()
 		p := startPlain(t, c, id, "--kubeconfig="+kubeconfig, "--webserver-bind-address=127.0.0.1:0", "--leader-elect-namespace=kube-system", "--leader-elect-id="+id,
 			"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms")
-		if err := p.ready(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.ready())
 		return p
 	}
 	// by returns who served a Node.
@@ -202,26 +167,18 @@ func TestStandaloneReplicas(t *testing.T) {
 	}
 
 	first := replica("first")
-	if err := first.leads(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, first.leads())
 	second := replica("second")
 	// A leader that is killed before that leaves the wait of a takeover to its successor.
-	if err := c.waitMarked(standaloneLease); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.waitMarked(standaloneLease))
 	c.joinAround(t, first.Kill)
-	if err := second.leads(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, second.leads())
 	if got := by(fmt.Sprint("n", joining-1)); got != "second" {
 		t.Errorf("the last Node was served by %q, want the second", got)
 	}
 
 	third := replica("third")
-	if err := errors.Join(second.Stop(), third.leads()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, second.Stop(), third.leads())
 	if code, err := second.ended(patience); code != 0 || err != nil {
 		t.Errorf("told to end, the leader ended with %d, %v, want 0", code, err)
 	}
@@ -233,56 +190,40 @@ func TestStandaloneReplicas(t *testing.T) {
 	if stopped < 0 || released < stopped {
 		t.Errorf("the controller has to stop before the Lease is given up:\n%s", log)
 	}
-	if err := createNode(c, []string{"by-third"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, createNode(c, []string{"by-third"}))
 	if got := by("by-third"); got != "third" {
 		t.Errorf("Node by-third was served by %q", got)
 	}
 
 	fourth := replica("fourth")
-	if err := errors.Join(c.waitMarked(standaloneLease), third.Pause()); err != nil {
-		t.Fatal(err)
-	}
-	if err := createNode(c, []string{"by-fourth"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.waitMarked(standaloneLease), third.Pause())
+	must(t, createNode(c, []string{"by-fourth"}))
 	if got := by("by-fourth"); got != "fourth" {
 		t.Errorf("Node by-fourth was served by %q", got)
 	}
-	if err := errors.Join(third.Continue(), fourth.leads()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, third.Continue(), fourth.leads())
 	if code, err := third.ended(patience); code != 1 || err != nil {
 		t.Errorf("without its Lease the third ended with %d, %v, want 1: a new process starts from what is true then", code, err)
 	}
 	if log, err = third.Log(); err != nil || !strings.Contains(log, "node-ipam-controller was lost") {
 		t.Errorf("the third does not say that its Lease was lost, %v:\n%s", err, log)
 	}
-	if err := c.overlaps(ctx); err != nil {
-		t.Error(err)
-	}
+	expect(t, c.overlaps(ctx))
 }
 
 // TestStandaloneEndsAsStandby tells a program to end that never led.
 func TestStandaloneEndsAsStandby(t *testing.T) {
 	c := sharedCluster(t)
-	if err := c.holdLease(t.Context(), "somebody", time.Hour); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.holdLease(t.Context(), "somebody", time.Hour))
 	t.Cleanup(func() {
-		if err := c.setLease(context.Background(), standaloneLease, noLease); err != nil {
-			t.Error(err)
-		}
+		expect(t, c.setLease(context.Background(), standaloneLease, noLease))
 	})
 	kubeconfig, err := c.cp.Kubeconfig(controlplane.AloneUser)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := startPlain(t, c, "never-leads", "--kubeconfig="+kubeconfig, "--webserver-bind-address=127.0.0.1:0", "--leader-elect-namespace=kube-system")
-	if err := errors.Join(p.ready(), syscall.Kill(p.PID(), syscall.SIGTERM)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.ready(), syscall.Kill(p.PID(), syscall.SIGTERM))
 	if code, err := p.ended(patience); code != 0 || err != nil {
 		t.Errorf("ended with %d, %v, want 0", code, err)
 	}

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -38,28 +37,19 @@ func TestTakeoverFromStock(t *testing.T) {
 func takeOverFromStock(t *testing.T, delay string, late bool, nextBlock string) {
 	ctx := t.Context()
 	c := freshCluster(t, controlplane.Options{APIServerArgs: []string{"--request-timeout=15s"}}, ours...)
-	if err := errors.Join(c.stopManager((*controlplane.Process).Stop), c.setLease(ctx, kcmLease, noLease)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.stopManager((*controlplane.Process).Stop), c.setLease(ctx, kcmLease, noLease))
 	held := c.servedByStock(t)
 	args := slices.Concat([]string{"--controllers=multi-cidr-node-ipam-controller", "--node-ipam-takeover-delay=" + delay}, shortLease)
 	successor := func(name string) *controlplane.Manager {
 		t.Helper()
-		m, err := c.cp.StartManager(ctx, controlplane.ManagerOptions{Name: name, Args: args})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := m.WaitLeading(ctx); err != nil {
-			t.Fatal(err)
-		}
+		m := c.start(t, controlplane.ManagerOptions{Name: name, Args: args})
+		must(t, m.WaitLeading(ctx))
 		return m
 	}
 	first := successor("ours")
 	const waits = "waiting for the last request of another allocator to be over"
 	if late {
-		if err := served(c, []string{"next", nextBlock}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, served(c, []string{"next", nextBlock}))
 	} else if err := eventually(patience, func(ctx context.Context) error {
 		_, body, err := first.Get(ctx, healthPath)
 		if err == nil && !strings.Contains(string(body), waits) {
@@ -70,21 +60,15 @@ func takeOverFromStock(t *testing.T, delay string, late bool, nextBlock string) 
 		t.Fatal(err)
 	}
 	held.Release()
-	if err := errors.Join(served(c, []string{"last", "10.244.1.0/24"}), served(c, []string{"next", nextBlock})); err != nil {
-		t.Fatal(err)
-	}
+	must(t, served(c, []string{"last", "10.244.1.0/24"}), served(c, []string{"next", nextBlock}))
 	if late {
 		return
 	}
 
 	// Between two processes of this project there is no wait: the Lease says who led.
-	if err := errors.Join(c.waitMarked(kcmLease), first.Kill()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.waitMarked(kcmLease), first.Kill())
 	second := successor("ours-again")
-	if err := errors.Join(createNode(c, []string{"after", "p=x"}), served(c, []string{"after", "10.244.3.0/24"})); err != nil {
-		t.Fatal(err)
-	}
+	must(t, createNode(c, []string{"after", "p=x"}), served(c, []string{"after", "10.244.3.0/24"}))
 	const logged = "Waiting before the first allocation"
 	for m, want := range map[*controlplane.Manager]bool{first: true, second: false} {
 		log, err := os.ReadFile(m.LogPath())
@@ -102,20 +86,13 @@ func takeOverFromStock(t *testing.T, delay string, late bool, nextBlock string) 
 func (c *cluster) servedByStock(t *testing.T) *faultproxy.Held {
 	t.Helper()
 	proxy, kubeconfig := c.behindProxy(t)
-	stock, err := c.cp.StartManager(t.Context(), controlplane.ManagerOptions{
+	stock := c.start(t, controlplane.ManagerOptions{
 		Name: "stock", Binary: "upstream/kube-controller-manager", Kubeconfig: kubeconfig,
 		Args: slices.Concat(shortLease, []string{"--controllers=node-ipam-controller", "--allocate-node-cidrs", "--cluster-cidr=10.244.0.0/16"}),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(stock.WaitLeading(t.Context()), createNode(c, []string{"first"}), served(c, []string{"first", "10.244.0.0/24"})); err != nil {
-		t.Fatal(err)
-	}
+	must(t, stock.WaitLeading(t.Context()), createNode(c, []string{"first"}), served(c, []string{"first", "10.244.0.0/24"}))
 	held := c.diesWithPatchHeld(t, stock, proxy, "last")
-	if err := errors.Join(createClusterCIDR(c, []string{"a", "sel(p=x)", "10.244.0.0/16", "hb8", "-nowait"}), createNode(c, []string{"next", "p=x"})); err != nil {
-		t.Fatal(err)
-	}
+	must(t, createClusterCIDR(c, []string{"a", "sel(p=x)", "10.244.0.0/16", "hb8", "-nowait"}), createNode(c, []string{"next", "p=x"}))
 	return held
 }
 
@@ -124,17 +101,13 @@ func (c *cluster) diesWithPatchHeld(t *testing.T, m *controlplane.Manager, proxy
 	t.Helper()
 	held := proxy.Hold(func(method, path string) bool { return method == http.MethodPatch && path == "/api/v1/nodes/"+node })
 	t.Cleanup(held.Release)
-	if err := createNode(c, []string{node}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, createNode(c, []string{node}))
 	select {
 	case <-held.Arrived():
 	case <-t.Context().Done():
 		t.Fatalf("no PATCH of Node %s was sent", node)
 	}
-	if err := m.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Kill())
 	return held
 }
 
@@ -154,9 +127,7 @@ func (c *cluster) behindProxy(t *testing.T) (_ *faultproxy.Proxy, kubeconfig str
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := proxy.Close(); err != nil {
-			t.Error(err)
-		}
+		expect(t, proxy.Close())
 	})
 	behind := rest.CopyConfig(upstream)
 	behind.Host = proxy.URL()

@@ -25,9 +25,7 @@ func TestTakeover(t *testing.T) {
 	ctx := t.Context()
 	cp := controlplane.StartForTest(t, controlplane.Options{})
 	c := clusterOf(cp, alone)
-	if err := errors.Join(c.applyBareCRD(ctx), cp.Apply(ctx, "../../manifests/rbac", "standalone-rbac.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.applyBareCRD(ctx), cp.Apply(ctx, "../../manifests/rbac", "standalone-rbac.yaml"))
 	for _, cc := range []string{
 		"plain 10.0.0.0/22 hb8 finalized",
 		"dual sel(p=x) 10.1.0.0/16 fd00:1::/112 hb8 finalized",
@@ -35,9 +33,7 @@ func TestTakeover(t *testing.T) {
 		"going sel(p=z) 10.3.0.0/16 hb8 finalized",
 	} {
 		// A new kind is not served at once.
-		if err := eventually(patience, func(context.Context) error { return createClusterCIDR(c, append(strings.Fields(cc), "-nowait")) }); err != nil {
-			t.Fatal(err)
-		}
+		must(t, eventually(patience, func(context.Context) error { return createClusterCIDR(c, append(strings.Fields(cc), "-nowait")) }))
 	}
 	edited, err := c.clusterCIDRs.NetworkingV1().ClusterCIDRs().Patch(ctx, "edited", types.MergePatchType, []byte(`{"spec":{"ipv4":"10.4.0.0/16"}}`), metav1.PatchOptions{})
 	if err != nil || edited.Generation < 2 {
@@ -50,82 +46,54 @@ func TestTakeover(t *testing.T) {
 		"before-the-edit p=y 10.2.0.0/24",
 		"going-0 p=z 10.3.0.0/24",
 	} {
-		if err := createNode(c, strings.Fields(node)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, createNode(c, strings.Fields(node)))
 	}
-	if err := deleteObjects(c, []string{"cc", "going"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, deleteObjects(c, []string{"cc", "going"}))
 	before := c.nodesAndRanges(t)
 
 	const lease = 8 * time.Second // long enough to be seen as good
-	if err := c.holdLease(ctx, "node-ipam-controller-7d9f8b6c5-x2x4z", lease); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.holdLease(ctx, "node-ipam-controller-7d9f8b6c5-x2x4z", lease))
 	// Our CRD is applied over the other one, as the chart does.
-	if err := cp.Apply(ctx, "../../manifests/crds"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cp.Apply(ctx, "../../manifests/crds"))
 	kubeconfig, err := cp.Kubeconfig(controlplane.AloneUser)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := startPlain(t, c, "successor", "--kubeconfig="+kubeconfig, "--webserver-bind-address=127.0.0.1:0", "--leader-elect-namespace=kube-system",
 		"--node-ipam-takeover-delay=1s") // Nobody has sent anything here; TestTakeoverFromStock is about that.
-	if err := errors.Join(p.ready(), p.answers("/metrics", 200, `leader_election_master_status{name="node-ipam-controller"} 0`)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.ready(), p.answers("/metrics", 200, `leader_election_master_status{name="node-ipam-controller"} 0`))
 	for _, node := range []string{"next", "next-dual p=x", "next-edited p=y"} { // one for each range: who waits at once is served in any order
-		if err := createNode(c, strings.Fields(node)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, createNode(c, strings.Fields(node)))
 	}
-	if err := p.leads(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.leads())
 
 	for name, want := range map[string][]string{
 		"next":        {"10.0.3.0/24", "by", "plain"}, // behind the youngest Node
 		"next-dual":   {"10.1.2.0/24", "fd00:1::200/120", "by", "dual"},
 		"next-edited": {"10.4.0.0/24", "by", "edited"},
 	} {
-		if err := served(c, append([]string{name}, want...)); err != nil {
-			t.Error(err)
-		}
+		expect(t, served(c, append([]string{name}, want...)))
 	}
 	// going gives nothing any more, so the fall-back serves what selects it.
-	if err := errors.Join(createNode(c, []string{"next-going", "p=z"}), served(c, []string{"next-going", "10.0.1.0/24", "by", "plain"})); err != nil {
-		t.Error(err)
-	}
+	expect(t, createNode(c, []string{"next-going", "p=z"}), served(c, []string{"next-going", "10.0.1.0/24", "by", "plain"}))
 	if diff := cmp.Diff(before, c.nodesAndRanges(t)); diff != "" {
 		t.Errorf("changed by the takeover (-before +after):\n%s", diff)
 	}
 	if err := errors.Join(terminating(c, []string{"going"}), deleteObjects(c, []string{"node", "going-0"}), gone(c, []string{"cc", "going"})); err != nil {
 		t.Errorf("a deletion that the peer began does not go on: %v", err)
 	}
-	if err := event(c, []string{"before-the-edit", "CIDROutsideRanges", "10.2.0.0/24"}); err != nil {
-		t.Error(err)
-	}
+	expect(t, event(c, []string{"before-the-edit", "CIDROutsideRanges", "10.2.0.0/24"}))
 
 	t.Run("both run by mistake", func(t *testing.T) {
 		// Under another Lease, else they would exclude each other. The peer writes nothing but podCIDRs.
-		if err := createNode(c, []string{"nobody-selects-it", "p=none"}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, createNode(c, []string{"nobody-selects-it", "p=none"}))
 		full := []string{"10.0.0.0/24", "10.0.1.0/24", "10.0.2.0/24", "10.0.3.0/24"}
 		if err := waits(c, []string{"nobody-selects-it", "plain is full (IPv4)"}); err != nil {
 			t.Fatalf("%v; all of %v are held", err, full)
 		}
-		if err := assign(c, []string{"nobody-selects-it", "10.1.3.0/24"}); err != nil {
-			t.Fatal(err)
-		}
-		if err := event(c, []string{"nobody-selects-it", "CIDRAssignedByOther", "were written by another process than this controller. It did not say who it is"}); err != nil {
-			t.Error(err)
-		}
-		if err := p.answers("/metrics", 200, "node_ipam_controller_assignments_by_others_total 1"); err != nil {
-			t.Error(err)
-		}
+		must(t, assign(c, []string{"nobody-selects-it", "10.1.3.0/24"}))
+		expect(t, event(c, []string{"nobody-selects-it", "CIDRAssignedByOther", "were written by another process than this controller. It did not say who it is"}))
+		expect(t, p.answers("/metrics", 200, "node_ipam_controller_assignments_by_others_total 1"))
 	})
 }
 

@@ -2,10 +2,7 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -24,63 +21,38 @@ func TestTwoWithoutLeaderElection(t *testing.T) {
 			ctx := t.Context()
 			c := sharedCluster(t)
 			c.runs(t, p)
-			if err := c.stopManager((*controlplane.Process).Stop); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if err := c.startManager(p.usual...); err != nil {
-					t.Error(err)
-				}
-			})
+			must(t, c.stopManager((*controlplane.Process).Stop))
 			unelected := "--leader-elect=false"
 			if p.alone {
 				unelected = "--enable-leader-election=false"
 			}
 			start := func(name string) *controlplane.Manager {
 				t.Helper()
-				m, err := c.cp.StartManager(ctx, controlplane.ManagerOptions{Alone: p.alone, Name: name, Args: append(slices.Clone(p.usual), unelected)})
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() {
-					if err := m.Stop(); err != nil {
-						t.Error(err)
-					}
-				})
-				return m
+				return c.start(t, controlplane.ManagerOptions{Alone: p.alone, Name: name, Args: append(slices.Clone(p.usual), unelected)})
 			}
 			first, second := start(name+"-first"), start(name+"-second")
 			for _, m := range []*controlplane.Manager{first, second} {
-				if err := passes(m); err != nil {
-					t.Fatal(err)
-				}
+				must(t, passes(m))
 			}
-			if err := createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8", "-nowait"}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, createClusterCIDR(c, []string{"a", "10.0.0.0/16", "hb8", "-nowait"}))
 			var nodes []string
 			for i := range 30 {
 				nodes = append(nodes, fmt.Sprintf("n%02d", i))
 			}
-			if err := c.createNodes(ctx, nil, nodes...); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.createNodes(ctx, nil, nodes...))
 			writers := map[string]bool{}
 			for _, name := range nodes {
 				node, err := c.waitServed(name, patience)
 				if err != nil {
 					t.Fatal(err)
 				}
-				err = eventually(patience, func(ctx context.Context) error {
+				must(t, eventually(patience, func(ctx context.Context) error {
 					events, err := c.warnings(ctx, node.UID, nodeipam.ReasonAssignedByOther)
 					if err == nil && len(events) == 0 {
 						err = fmt.Errorf("Node %s has no event %s", name, nodeipam.ReasonAssignedByOther)
 					}
 					return err
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				}))
 				writers[node.Annotations[networkingv1.AnnotationLeaseHolder]] = true
 			}
 			if writers[""] || len(writers) == 0 {
@@ -95,13 +67,9 @@ func TestTwoWithoutLeaderElection(t *testing.T) {
 			}
 
 			// One is enough, and it may end in any way: what it wrote is no other allocator's to its next run.
-			if err := errors.Join(first.Stop(), second.Kill()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, first.Stop(), second.Kill())
 			third := start(name + "-third")
-			if err := errors.Join(passes(third), c.createNodes(ctx, nil, "last")); err != nil {
-				t.Fatal(err)
-			}
+			must(t, passes(third), c.createNodes(ctx, nil, "last"))
 			last, err := c.waitServed("last", patience)
 			if err != nil {
 				t.Fatal(err)
@@ -121,45 +89,28 @@ func TestTwoWithoutLeaderElection(t *testing.T) {
 func TestRestartWithoutLeaderElection(t *testing.T) {
 	ctx := t.Context()
 	c := freshCluster(t, controlplane.Options{}, ours...)
-	if err := c.stopManager((*controlplane.Process).Stop); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.stopManager((*controlplane.Process).Stop))
 	args := append(slices.Clone(ours), "--leader-elect=false")
 	proxy, kubeconfig := c.behindProxy(t)
-	first, err := c.cp.StartManager(ctx, controlplane.ManagerOptions{Name: "first", Kubeconfig: kubeconfig, Args: args})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(passes(first), createClusterCIDR(c, []string{"a", "10.0.0.0/23", "hb8"})); err != nil {
-		t.Fatal(err)
-	}
+	first := c.start(t, controlplane.ManagerOptions{Name: "first", Kubeconfig: kubeconfig, Args: args})
+	must(t, passes(first), createClusterCIDR(c, []string{"a", "10.0.0.0/23", "hb8"}))
 	held := c.diesWithPatchHeld(t, first, proxy, "late")
 
 	// The Node of the held PATCH takes no part any more, else the next process would choose the same block for it.
-	if err := errors.Join(createClusterCIDR(c, []string{"b", "sel(p=x)", "10.0.0.0/23", "hb8", "-nowait"}),
-		deallocate(ctx, c, "a"), createNode(c, []string{"next", "p=x"})); err != nil {
-		t.Fatal(err)
-	}
-	second, err := c.cp.StartManager(ctx, controlplane.ManagerOptions{Name: "second", Args: args})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, createClusterCIDR(c, []string{"b", "sel(p=x)", "10.0.0.0/23", "hb8", "-nowait"}),
+		deallocate(ctx, c, "a"), createNode(c, []string{"next", "p=x"}))
+	second := c.start(t, controlplane.ManagerOptions{Name: "second", Args: args})
 	begun := time.Now()
 	const waits = "waiting for the last request of an earlier process to be over"
-	err = eventually(patience, func(ctx context.Context) error {
+	must(t, eventually(patience, func(ctx context.Context) error {
 		_, body, err := second.Get(ctx, healthPath)
 		if err == nil && !strings.Contains(string(body), waits) {
 			err = fmt.Errorf("GET %s: %s, want %q", healthPath, body, waits)
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	held.Release()
-	if err := errors.Join(served(c, []string{"late", "10.0.0.0/24"}), served(c, []string{"next", "10.0.1.0/24"})); err != nil {
-		t.Fatal(err)
-	}
+	must(t, served(c, []string{"late", "10.0.0.0/24"}), served(c, []string{"next", "10.0.1.0/24"}))
 	if waited := time.Since(begun); waited > patience {
 		t.Errorf("the next Node waited for %v", waited)
 	}
@@ -177,17 +128,6 @@ func deallocate(ctx context.Context, c *cluster, name string) error {
 	return cc.merge(ctx, `{"spec":{"allocation":"Disabled"}}`)
 }
 
-// passes waits until the controller's health check passes in a manager.
-func passes(m *controlplane.Manager) error {
-	return eventually(patience, func(ctx context.Context) error {
-		status, body, err := m.Get(ctx, healthPath)
-		if err == nil && status != http.StatusOK {
-			err = fmt.Errorf("%s answers %d %s, want it to pass", healthPath, status, body)
-		}
-		return err
-	})
-}
-
 // others is how many Nodes a manager counts that another allocator has assigned.
 func others(t *testing.T, m *controlplane.Manager) float64 {
 	t.Helper()
@@ -200,14 +140,4 @@ func others(t *testing.T, m *controlplane.Manager) float64 {
 		t.Fatalf("%s: no metric of that", m.LogPath())
 	}
 	return value
-}
-
-// timesLogged is how often a manager's log says something.
-func timesLogged(t *testing.T, m *controlplane.Manager, text string) int {
-	t.Helper()
-	log, err := os.ReadFile(m.LogPath())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.Count(string(log), text)
 }

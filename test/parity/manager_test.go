@@ -21,23 +21,6 @@ import (
 
 const allAndOurs = "--controllers=*,multi-cidr-node-ipam-controller"
 
-// A leader that dies says nothing; its successor waits for the lease to expire.
-func TestFailoverAfterACrash(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, false)
-	short := []string{allAndOurs, "--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=1s"}
-	first := startLeading(t, s, "first", short...)
-	second := s.StartManagerForTest(t, controlplane.ManagerOptions{Name: "second", Args: short})
-
-	if err := first.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := second.WaitLeading(deadline(t)); err != nil {
-		t.Fatal(err)
-	}
-	wantWork(t, s, "after-a-crash")
-}
-
 // releasesLease is the feature gate with which a leader that ends releases its lease. v1.35 does not know it: its leaders always keep theirs.
 const releasesLease = "ControllerManagerReleaseLeaderElectionLockOnExit"
 
@@ -82,16 +65,6 @@ func TestHandoverOnShutdown(t *testing.T) {
 	}
 	wantWork(t, s, "after-a-shutdown")
 	wantExitCode(t, second, 0)
-}
-
-// A standby has nothing to end and no lease to give up.
-func TestStandbyEndsOnShutdown(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, false)
-	args := append(releasing(t), allAndOurs)
-	startLeading(t, s, "leader", args...)
-	standby := s.StartManagerForTest(t, controlplane.ManagerOptions{Name: "standby", Args: args})
-	wantExitCode(t, standby, endOfLeader(t))
 }
 
 // Writes of a controller that is still ending must not meet those of a successor.
@@ -192,78 +165,32 @@ func TestBothNamedEndsAtStart(t *testing.T) {
 	}
 }
 
-func TestTokenControllerFillsSecrets(t *testing.T) {
+// Leader migration knows our controller by its name, as any other: it can be given to another program. test/integration TestLeaderMigration gives it to ours.
+func TestOurControllerMigratesAway(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, false)
-	startLeading(t, s, "manager")
-	client := clientOf(t, s)
-	eventually(t, func(ctx context.Context) error {
-		_, err := client.CoreV1().ServiceAccounts("workload").Get(ctx, "default", metav1.GetOptions{})
-		return err
-	})
-	_, err := client.CoreV1().Secrets("workload").Create(t.Context(), &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "legacy", Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}},
-		Type:       corev1.SecretTypeServiceAccountToken,
-	}, metav1.CreateOptions{})
-	if err != nil {
+	config := filepath.Join(t.TempDir(), "migration.yaml")
+	content := "apiVersion: controllermanager.config.k8s.io/v1\nkind: LeaderMigrationConfiguration\nleaderName: migration\ncontrollerLeaders:\n" +
+		"- {name: " + ours + ", component: cloud-controller-manager}\n- {name: node-ipam-controller, component: cloud-controller-manager}\n- {name: ttl-controller, component: '*'}\n"
+	if err := os.WriteFile(config, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	s := newSite(t, false)
+	m := startLeading(t, s, "manager", allAndOurs, "--enable-leader-migration", "--leader-migration-config="+config)
 	eventually(t, func(ctx context.Context) error {
-		secret, err := client.CoreV1().Secrets("workload").Get(ctx, "legacy", metav1.GetOptions{})
-		if err != nil {
+		checks := surface{}
+		if err := observeHealth(ctx, s, m, checks); err != nil {
 			return err
 		}
-		if len(secret.Data[corev1.ServiceAccountTokenKey]) == 0 || len(secret.Data[corev1.ServiceAccountRootCAKey]) == 0 {
-			return fmt.Errorf("the secret has no token or no CA yet: %d keys", len(secret.Data))
+		for _, name := range []string{"namespace-controller", "ttl-controller"} { // one of either set; a set adds its checks in one go, ours at the end of it
+			if _, ok := checks[healthChecks][name]; !ok {
+				return fmt.Errorf("%s does not run yet", name)
+			}
+		}
+		if _, runs := checks[healthChecks][ours]; runs {
+			t.Error("ours runs, and it is given to somebody else")
 		}
 		return nil
 	})
-}
-
-// Leader migration knows our controller by its name, as any other.
-func TestOurControllerMigrates(t *testing.T) {
-	cases := map[string]struct {
-		component string
-		want      bool
-	}{
-		"it is given to us":            {component: "kube-controller-manager", want: true},
-		"it is given to somebody else": {component: "cloud-controller-manager", want: false},
-	}
-	for sentence, tc := range cases {
-		t.Run(sentence, func(t *testing.T) {
-			t.Parallel()
-			config := filepath.Join(t.TempDir(), "migration.yaml")
-			content := fmt.Sprintf("apiVersion: controllermanager.config.k8s.io/v1\nkind: LeaderMigrationConfiguration\nleaderName: migration\n"+
-				"controllerLeaders:\n- {name: %[1]s, component: %[3]s}\n- {name: %[2]s, component: %[3]s}\n- {name: ttl-controller, component: '*'}\n", ours, "node-ipam-controller", tc.component)
-			if err := os.WriteFile(config, []byte(content), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			s := newSite(t, false)
-			m := startLeading(t, s, "manager", allAndOurs, "--enable-leader-migration", "--leader-migration-config="+config)
-
-			checks := surface{}
-			eventually(t, func(ctx context.Context) error {
-				checks = surface{}
-				if err := observeHealth(ctx, s, m, checks); err != nil {
-					return err
-				}
-				// One of either set, and ours if it is to come: a set adds its checks in one go, ours at the end of it.
-				awaited := []string{"namespace-controller", "ttl-controller"}
-				if tc.want {
-					awaited = append(awaited, ours)
-				}
-				for _, name := range awaited {
-					if _, ok := checks[healthChecks][name]; !ok {
-						return fmt.Errorf("%s does not run yet", name)
-					}
-				}
-				return nil
-			})
-			if _, got := checks[healthChecks][ours]; got != tc.want {
-				t.Errorf("ours runs: %t, want %t", got, tc.want)
-			}
-		})
-	}
 }
 
 // startLeading starts a manager, ours or at the given path, and waits until it leads.

@@ -208,20 +208,12 @@ type site struct {
 	coordinated bool
 }
 
-const auditPolicy = `apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived]
-rules: [{level: Metadata}]
-`
-
 func newSite(t *testing.T, coordinated bool) *site {
 	t.Helper()
-	dir := t.TempDir()
-	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
-	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+	args, log, err := controlplane.Audit(t.TempDir(), "users: []") // everybody
+	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"--audit-policy-file=" + policy, "--audit-log-path=" + log}
 	if coordinated {
 		args = append(args, "--feature-gates=CoordinatedLeaderElection=true", "--runtime-config=coordination.k8s.io/v1beta1=true")
 	}

@@ -1,15 +1,12 @@
 package parity
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -17,8 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -167,14 +162,9 @@ func compact(value any) string {
 
 func observeMetrics(ctx context.Context, _ *site, m *controlplane.Manager, result surface) error {
 	for _, path := range []string{"/metrics", "/metrics/slis"} {
-		body, err := page(ctx, m, path)
+		families, err := m.Metrics(ctx, path)
 		if err != nil {
 			return err
-		}
-		parser := expfmt.NewTextParser(model.LegacyValidation)
-		families, err := parser.TextToMetricFamilies(strings.NewReader(body))
-		if err != nil {
-			return fmt.Errorf("read %s: %w", path, err)
 		}
 		for name, family := range families {
 			if byChance.MatchString(name) {
@@ -266,34 +256,13 @@ func observeObjects(ctx context.Context, s *site, _ *controlplane.Manager, resul
 
 // observeClients reads from the API server's audit log who asked, under which user agent.
 func observeClients(_ context.Context, s *site, _ *controlplane.Manager, result surface) error {
-	file, err := os.Open(s.auditLog)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	lines := bufio.NewReader(file)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if err == io.EOF {
-			return nil // What follows the last line end is still being written.
-		}
-		if err != nil {
-			return err
-		}
-		var event struct {
-			UserAgent string
-			User      struct{ Username string }
-		}
-		if err := json.Unmarshal(line, &event); err != nil {
-			return fmt.Errorf("read audit log: %w", err)
-		}
+	events, err := controlplane.ReadAudit(s.auditLog, 0)
+	for _, event := range events {
 		if strings.HasPrefix(event.UserAgent, "kube-controller-manager/") {
 			result.add(clients, event.User.Username+" "+agentVersion.ReplaceAllString(event.UserAgent, ""), "")
 		}
 	}
+	return err
 }
 
 var (

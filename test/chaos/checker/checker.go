@@ -446,13 +446,10 @@ func (c *Checker) serviceRanges() []netip.Prefix {
 	return ranges
 }
 
-// Free returns how many Nodes a ClusterCIDR has blocks for, by counting; with an empty name, the static ranges.
+// Free returns how many Nodes a ClusterCIDR has blocks for, by counting.
 func (c *Checker) Free(clusterCIDR string) (uint64, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if clusterCIDR == "" {
-		return count(freeTuples(c.opts.Static, c.held())), len(c.opts.Static) > 0
-	}
 	p, ok := c.pools[clusterCIDR]
 	if !ok || !p.now().enabled {
 		return 0, ok
@@ -468,7 +465,7 @@ func count(n *big.Int) uint64 {
 	return n.Uint64()
 }
 
-// ServedFrom returns the Nodes that have podCIDRs from a ClusterCIDR, or from static ranges with an empty name.
+// ServedFrom returns the Nodes that have podCIDRs from a ClusterCIDR.
 func (c *Checker) ServedFrom(clusterCIDR string) map[string]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,12 +28,130 @@ type history struct {
 	pools    map[string]*networkingv1.ClusterCIDR
 }
 
-func newHistory(opts Options) *history {
-	return &history{
-		c: New(opts), now: time.Unix(1000, 0),
-		nodes: map[string]*corev1.Node{}, pools: map[string]*networkingv1.ClusterCIDR{},
+// play returns what happens: steps with semicolons between them, each a word of steps, a name, and what else it takes.
+func play(opts Options, happens string) *history {
+	h := &history{c: New(opts), now: time.Unix(1000, 0), nodes: map[string]*corev1.Node{}, pools: map[string]*networkingv1.ClusterCIDR{}}
+	h.c.begin = h.now
+	h.play(happens)
+	return h
+}
+
+func (h *history) play(happens string) {
+	for step := range strings.SplitSeq(happens, ";") {
+		words := strings.Fields(step)
+		steps[words[0]](h, words[1], words[2:])
 	}
 }
+
+var steps = map[string]func(h *history, name string, args []string){
+	// wait 1h lets time pass without a revision.
+	"wait": func(h *history, duration string, _ []string) { h.now = h.now.Add(must(time.ParseDuration(duration))) },
+	"leader": func(h *history, identity string, _ []string) {
+		h.observe(Event{Lease: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "manager"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &identity}}})
+	},
+	// node creates one with label pool=x, with podCIDRs if there are any.
+	"node": (*history).node,
+	// serve n a@m 10.0.0.0/24 has m give it that from ClusterCIDR a; join is for a Node that is served as soon as it is there. - stands for no ClusterCIDR.
+	"serve": (*history).serve,
+	"join":  func(h *history, name string, args []string) { h.node(name, nil); h.serve(name, args) },
+	// relabel n y gives it the label pool=y; without a word, none.
+	"relabel": func(h *history, name string, pool []string) {
+		h.putNode(name, func(n *corev1.Node) { n.Labels = map[string]string{"pool": strings.Join(pool, "")} })
+	},
+	"addresses": func(h *history, name string, addresses []string) {
+		h.putNode(name, func(n *corev1.Node) {
+			for _, a := range addresses {
+				n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Address: a})
+			}
+		})
+	},
+	"delete": func(h *history, name string, _ []string) {
+		h.putNode(name, func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{Time: h.now} })
+	},
+	"gone": func(h *history, name string, _ []string) {
+		delete(h.nodes, name)
+		h.observe(Event{Gone: true, Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}})
+	},
+	// cc creates or changes a ClusterCIDR. A new one is for label pool=x and has four /24 blocks, 10.0.0.0 to 10.0.3.0, unless changes say otherwise.
+	"cc": (*history).cc,
+	"ccgone": func(h *history, name string, _ []string) {
+		delete(h.pools, name)
+		h.observe(Event{Gone: true, ClusterCIDR: &networkingv1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}}})
+	},
+	// replace puts another one of the name in its place, and nobody sees it go.
+	"replace": func(h *history, name string, _ []string) { delete(h.pools, name); h.cc(name, nil) },
+	// says a 3 0 writes the free blocks of each family into the status.
+	"says": func(h *history, name string, free []string) {
+		h.putPool(name, func(cc *networkingv1.ClusterCIDR) {
+			for i, status := range []**networkingv1.RangeStatus{&cc.Status.IPv4, &cc.Status.IPv6}[:len(free)] {
+				if *status == nil {
+					*status = &networkingv1.RangeStatus{}
+				}
+				(*status).Free = number(free[i])
+			}
+		})
+	},
+	"reports":  func(h *history, name string, args []string) { h.reports(name, false, args) },
+	"reports6": func(h *history, name string, args []string) { h.reports(name, true, args) },
+	"service": func(h *history, name string, cidrs []string) {
+		h.observe(Event{ServiceCIDR: &networkingapiv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingapiv1.ServiceCIDRSpec{CIDRs: cidrs}}})
+	},
+	"servicegone": func(h *history, name string, _ []string) {
+		h.observe(Event{Gone: true, ServiceCIDR: &networkingapiv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}}})
+	},
+}
+
+func (h *history) node(name string, podCIDRs []string) {
+	h.putNode(name, func(n *corev1.Node) { n.Spec.PodCIDRs = podCIDRs })
+}
+
+func (h *history) serve(name string, args []string) {
+	h.putNode(name, func(n *corev1.Node) {
+		n.Spec.PodCIDRs = args[1:]
+		if from, by, _ := strings.Cut(args[0], "@"); from != "-" {
+			n.Annotations = map[string]string{networkingv1.AnnotationClusterCIDR: from, networkingv1.AnnotationLeaseHolder: by}
+		}
+	})
+}
+
+func (h *history) cc(name string, with []string) {
+	h.putPool(name, func(cc *networkingv1.ClusterCIDR) {
+		for _, change := range with {
+			key, value, _ := strings.Cut(change, "=")
+			changes[key](cc, value)
+		}
+	})
+}
+
+// changes of a ClusterCIDR, which step cc takes.
+var changes = map[string]func(cc *networkingv1.ClusterCIDR, value string){
+	"disable":     func(cc *networkingv1.ClusterCIDR, _ string) { cc.Spec.Allocation = networkingv1.AllocationDisabled },
+	"enable":      func(cc *networkingv1.ClusterCIDR, _ string) { cc.Spec.Allocation = networkingv1.AllocationEnabled },
+	"terminate":   func(cc *networkingv1.ClusterCIDR, _ string) { cc.DeletionTimestamp = &metav1.Time{} },
+	"unfinalized": func(cc *networkingv1.ClusterCIDR, _ string) { cc.Finalizers = nil },
+	"finalized":   func(cc *networkingv1.ClusterCIDR, _ string) { cc.Finalizers = []string{networkingv1.Finalizer} },
+	"held":        func(cc *networkingv1.ClusterCIDR, _ string) { cc.Finalizers = []string{"example.com/hold"} },
+	"exclude":     func(cc *networkingv1.ClusterCIDR, cidr string) { cc.Spec.ExcludedCIDRs = []string{cidr} },
+	"ipv4":        func(cc *networkingv1.ClusterCIDR, cidr string) { cc.Spec.IPv4 = cidr },
+	"ipv6":        func(cc *networkingv1.ClusterCIDR, cidr string) { cc.Spec.IPv6 = cidr },
+	"hb":          func(cc *networkingv1.ClusterCIDR, bits string) { cc.Spec.PerNodeHostBits = int32(number(bits)) },
+	"dual": func(cc *networkingv1.ClusterCIDR, _ string) {
+		cc.Spec.IPv6, cc.Spec.IPv6PerNodeHostBits = "fd00::/62", new(int32(64))
+	},
+	"generation": func(cc *networkingv1.ClusterCIDR, n string) { cc.Generation = number(n) },
+	"invalid": func(cc *networkingv1.ClusterCIDR, _ string) {
+		cc.Spec.NodeSelector.NodeSelectorTerms[0].MatchExpressions[0].Key = "a_b/c"
+	},
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+func number(s string) int64 { return must(strconv.ParseInt(s, 10, 64)) }
 
 func (h *history) observe(e Event) {
 	h.revision++
@@ -39,9 +159,6 @@ func (h *history) observe(e Event) {
 	e.Revision, e.At = h.revision, h.now
 	h.c.Observe(e)
 }
-
-// wait lets time pass without a revision.
-func (h *history) wait(d time.Duration) { h.now = h.now.Add(d) }
 
 func (h *history) putNode(name string, change func(*corev1.Node)) {
 	n, ok := h.nodes[name]
@@ -52,39 +169,6 @@ func (h *history) putNode(name string, change func(*corev1.Node)) {
 	change(n)
 	h.nodes[name] = n
 	h.observe(Event{Node: n})
-}
-
-// node creates a Node, with podCIDRs if there are any.
-func (h *history) node(name string, podCIDRs ...string) {
-	h.putNode(name, func(n *corev1.Node) { n.Spec.PodCIDRs = podCIDRs })
-}
-
-func (h *history) serve(name, from string, podCIDRs ...string) {
-	h.putNode(name, func(n *corev1.Node) {
-		n.Spec.PodCIDRs = podCIDRs
-		if from != "" {
-			n.Annotations = map[string]string{networkingv1.AnnotationClusterCIDR: from}
-		}
-	})
-}
-
-// join is a Node that is served as soon as it is there.
-func (h *history) join(name, from string, podCIDRs ...string) {
-	h.node(name)
-	h.serve(name, from, podCIDRs...)
-}
-
-func (h *history) relabel(name, pool string) {
-	h.putNode(name, func(n *corev1.Node) { n.Labels = map[string]string{"pool": pool} })
-}
-
-func (h *history) terminateNode(name string) {
-	h.putNode(name, func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{Time: h.now} })
-}
-
-func (h *history) removeNode(name string) {
-	delete(h.nodes, name)
-	h.observe(Event{Gone: true, Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}})
 }
 
 func (h *history) putPool(name string, change func(*networkingv1.ClusterCIDR)) {
@@ -99,57 +183,14 @@ func (h *history) putPool(name string, change func(*networkingv1.ClusterCIDR)) {
 				}}},
 			},
 		}
+		if strings.HasPrefix(name, fromFlags) {
+			cc.Labels = map[string]string{networkingv1.LabelCreatedFromFlags: "true"}
+		}
 	}
 	cc = cc.DeepCopy()
 	change(cc)
 	h.pools[name] = cc
 	h.observe(Event{ClusterCIDR: cc})
-}
-
-// pool creates a ClusterCIDR for label pool=x with four /24 blocks, 10.0.0.0 to 10.0.3.0, unless it is changed.
-func (h *history) pool(name string, changes ...func(*networkingv1.ClusterCIDR)) {
-	h.putPool(name, func(cc *networkingv1.ClusterCIDR) {
-		for _, change := range changes {
-			change(cc)
-		}
-	})
-}
-
-func (h *history) serviceCIDR(name string, cidrs ...string) {
-	h.observe(Event{ServiceCIDR: &networkingapiv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingapiv1.ServiceCIDRSpec{CIDRs: cidrs}}})
-}
-
-func (h *history) removeServiceCIDR(name string) {
-	h.observe(Event{Gone: true, ServiceCIDR: &networkingapiv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}}})
-}
-
-// says writes the free blocks of IPv4 into the status.
-func (h *history) says(name string, free int64) {
-	h.putPool(name, func(cc *networkingv1.ClusterCIDR) { cc.Status.IPv4 = &networkingv1.RangeStatus{Free: free} })
-}
-
-func (h *history) removePool(name string) {
-	delete(h.pools, name)
-	h.observe(Event{Gone: true, ClusterCIDR: &networkingv1.ClusterCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}}})
-}
-
-func (h *history) leader(identity string) {
-	h.observe(Event{Lease: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "manager"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &identity}}})
-}
-
-func disable(cc *networkingv1.ClusterCIDR)   { cc.Spec.Allocation = networkingv1.AllocationDisabled }
-func enable(cc *networkingv1.ClusterCIDR)    { cc.Spec.Allocation = networkingv1.AllocationEnabled }
-func terminate(cc *networkingv1.ClusterCIDR) { cc.DeletionTimestamp = &metav1.Time{} }
-func unfinalized(cc *networkingv1.ClusterCIDR) {
-	cc.Finalizers = nil
-}
-func finalized(cc *networkingv1.ClusterCIDR) { cc.Finalizers = []string{networkingv1.Finalizer} }
-func excluding(cidrs ...string) func(*networkingv1.ClusterCIDR) {
-	return func(cc *networkingv1.ClusterCIDR) { cc.Spec.ExcludedCIDRs = cidrs }
-}
-func dualStack(cc *networkingv1.ClusterCIDR) {
-	bits := int32(64)
-	cc.Spec.IPv6, cc.Spec.IPv6PerNodeHostBits = "fd00::/62", &bits
 }
 
 var options = Options{ServiceRanges: []netip.Prefix{netip.MustParsePrefix("10.0.3.0/28")}, Slack: time.Minute, Lease: "manager"}
@@ -163,427 +204,163 @@ func rules(violations []Violation) []Rule {
 	return rules
 }
 
+// rulesOf is a rule alone, or none.
+func rulesOf(rule Rule) []Rule {
+	if rule == "" {
+		return nil
+	}
+	return []Rule{rule}
+}
+
 func TestHistories(t *testing.T) {
 	tests := map[string]struct {
-		happens func(*history)
-		want    []Rule
+		happens string
+		want    Rule // empty: none
 	}{
 		"everybody has blocks of his own": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.node("n1")
-				h.node("n2")
-				h.serve("n1", "a", "10.0.0.0/24")
-				h.serve("n2", "a", "10.0.1.0/24")
-			},
+			"cc a; node n1; node n2; serve n1 a 10.0.0.0/24; serve n2 a 10.0.1.0/24", "",
 		},
 		"a block twice": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.node("n1")
-				h.node("n2")
-				h.serve("n1", "a", "10.0.0.0/24")
-				h.serve("n2", "a", "10.0.0.0/24")
-			},
-			want: []Rule{Overlap},
+			"cc a; node n1; node n2; serve n1 a 10.0.0.0/24; serve n2 a 10.0.0.0/24", Overlap,
 		},
 		"a block inside a larger one from elsewhere": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.pool("b", func(cc *networkingv1.ClusterCIDR) { cc.Spec.IPv4, cc.Spec.PerNodeHostBits = "10.0.0.0/16", 4 })
-				h.node("n1")
-				h.node("n2")
-				h.serve("n1", "a", "10.0.0.0/24")
-				h.serve("n2", "b", "10.0.0.240/28")
-			},
-			want: []Rule{Overlap},
+			"cc a; cc b ipv4=10.0.0.0/16 hb=4; node n1; node n2; serve n1 a 10.0.0.0/24; serve n2 b 10.0.0.240/28", Overlap,
 		},
 		"one family overlaps": {
-			happens: func(h *history) {
-				h.pool("a", dualStack)
-				h.node("n1")
-				h.node("n2")
-				h.serve("n1", "a", "10.0.0.0/24", "fd00::/64")
-				h.serve("n2", "a", "10.0.1.0/24", "fd00::/64")
-			},
-			want: []Rule{Overlap},
+			"cc a dual; node n1; node n2; serve n1 a 10.0.0.0/24 fd00::/64; serve n2 a 10.0.1.0/24 fd00::/64", Overlap,
 		},
 		"a block is used again after its Node is gone": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.join("n1", "a", "10.0.0.0/24")
-				h.node("n2")
-				h.terminateNode("n1")
-				h.removeNode("n1")
-				h.serve("n2", "a", "10.0.0.0/24")
-			},
+			"cc a; join n1 a 10.0.0.0/24; node n2; delete n1; gone n1; serve n2 a 10.0.0.0/24", "",
 		},
 		"a block is used again while its Node is being deleted": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.join("n1", "a", "10.0.0.0/24")
-				h.node("n2")
-				h.terminateNode("n1")
-				h.serve("n2", "a", "10.0.0.0/24")
-				h.removeNode("n1")
-			},
-			want: []Rule{EarlyReuse},
+			"cc a; join n1 a 10.0.0.0/24; node n2; delete n1; serve n2 a 10.0.0.0/24; gone n1", EarlyReuse,
 		},
 		"a Node comes again under its name": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.join("n1", "a", "10.0.0.0/24")
-				h.removeNode("n1")
-				h.join("n1", "a", "10.0.1.0/24")
-			},
+			"cc a; join n1 a 10.0.0.0/24; gone n1; join n1 a 10.0.1.0/24", "",
 		},
 		"podCIDRs become others": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.join("n1", "a", "10.0.0.0/24")
-				h.serve("n1", "a", "10.0.1.0/24")
-			},
-			want: []Rule{Changed},
+			"cc a; join n1 a 10.0.0.0/24; serve n1 a 10.0.1.0/24", Changed,
 		},
 		"podCIDRs are taken away": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.node("n1", "192.168.0.0/24")
-				h.serve("n1", "")
-			},
-			want: []Rule{Changed},
+			"cc a; node n1 192.168.0.0/24; serve n1 -", Changed,
 		},
 		"a Node gets what a foreign one has had before": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.node("foreign", "10.0.0.0/24")
-				h.join("n1", "a", "10.0.0.0/24")
-			},
-			want: []Rule{Overlap},
+			"cc a; node foreign 10.0.0.0/24; join n1 a 10.0.0.0/24", Overlap,
 		},
 		"a foreign Node takes what another one is about to get": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.node("n1")
-				h.node("foreign", "10.0.0.0/24")
-				h.serve("n1", "a", "10.0.0.0/24")
-			},
+			"cc a; node n1; node foreign 10.0.0.0/24; serve n1 a 10.0.0.0/24", "",
 		},
 		"a foreign Node takes what another one has": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.join("n1", "a", "10.0.0.0/24")
-				h.node("foreign", "10.0.0.0/16")
-			},
+			"cc a; join n1 a 10.0.0.0/24; node foreign 10.0.0.0/16", "",
 		},
 		"a service range is given": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.join("n1", "a", "10.0.3.0/24")
-			},
-			want: []Rule{ServiceRange},
+			"cc a; join n1 a 10.0.3.0/24", ServiceRange,
 		},
 		"a range that a ServiceCIDR has had for long is given": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.serviceCIDR("s", "10.0.0.0/25", "fd00::/64")
-				h.node("n1")
-				h.wait(time.Hour)
-				h.serve("n1", "a", "10.0.0.0/24")
-			},
-			want: []Rule{ServiceRange},
+			"cc a; service s 10.0.0.0/25 fd00::/64; node n1; wait 1h; serve n1 a 10.0.0.0/24", ServiceRange,
 		},
 		"a range that a ServiceCIDR has had for a moment is given": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.node("n1")
-				h.serviceCIDR("s", "10.0.0.0/25")
-				h.serve("n1", "a", "10.0.0.0/24")
-			},
+			"cc a; node n1; service s 10.0.0.0/25; serve n1 a 10.0.0.0/24", "",
 		},
 		"a block that is not of the range": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.join("n1", "a", "10.0.4.0/24")
-			},
-			want: []Rule{OutsideRange},
+			"cc a; join n1 a 10.0.4.0/24", OutsideRange,
 		},
 		"a block of another size": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.join("n1", "a", "10.0.0.0/25")
-			},
-			want: []Rule{OutsideRange},
+			"cc a; join n1 a 10.0.0.0/25", OutsideRange,
 		},
 		"half an allocation": {
-			happens: func(h *history) {
-				h.pool("a", dualStack)
-				h.join("n1", "a", "10.0.0.0/24")
-			},
-			want: []Rule{OutsideRange},
+			"cc a dual; join n1 a 10.0.0.0/24", OutsideRange,
 		},
 		"two blocks of one family": {
-			happens: func(h *history) {
-				h.pool("a", dualStack)
-				h.join("n1", "a", "10.0.0.0/24", "10.0.1.0/24")
-			},
-			want: []Rule{OutsideRange},
+			"cc a dual; join n1 a 10.0.0.0/24 10.0.1.0/24", OutsideRange,
 		},
 		"nobody says where it came from": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.join("n1", "", "10.0.0.0/24")
-			},
-			want: []Rule{NoSource},
+			"cc a; join n1 - 10.0.0.0/24", NoSource,
 		},
 		"a ClusterCIDR that does not exist": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.node("n1")
-				h.wait(2 * time.Minute)
-				h.removePool("a")
-				h.serve("n1", "a", "10.0.0.0/24")
-			},
-			want: []Rule{NoSource},
+			"cc a; node n1; wait 2m; ccgone a; serve n1 a 10.0.0.0/24", NoSource,
 		},
 		"a ClusterCIDR without its finalizer": {
-			happens: func(h *history) {
-				h.pool("a", unfinalized)
-				h.join("n1", "a", "10.0.0.0/24")
-				h.removePool("a")
-			},
+			"cc a unfinalized; join n1 a 10.0.0.0/24; ccgone a", "",
 		},
 		"a ClusterCIDR that went without its finalizer a moment ago": {
-			happens: func(h *history) {
-				h.pool("a", unfinalized)
-				h.node("n1")
-				h.removePool("a")
-				h.wait(time.Second)
-				h.serve("n1", "a", "10.0.0.0/24")
-			},
+			"cc a unfinalized; node n1; ccgone a; wait 1s; serve n1 a 10.0.0.0/24", "",
 		},
 		"a ClusterCIDR whose finalizer was added while it was being deleted": {
-			happens: func(h *history) {
-				h.node("n1")
-				h.pool("a", unfinalized)
-				h.pool("a", finalized)
-				h.removePool("a")
-				h.serve("n1", "a", "10.0.0.0/24")
-			},
+			"node n1; cc a unfinalized; cc a finalized; ccgone a; serve n1 a 10.0.0.0/24", "",
 		},
 		"a ClusterCIDR that was always disabled": {
-			happens: func(h *history) {
-				h.pool("a", disable)
-				h.join("n1", "a", "10.0.0.0/24")
-			},
-			want: []Rule{NotAllowed},
+			"cc a disable; join n1 a 10.0.0.0/24", NotAllowed,
 		},
 		"a ClusterCIDR that was disabled long ago": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.node("n1")
-				h.pool("a", disable)
-				h.wait(time.Hour)
-				h.serve("n1", "a", "10.0.0.0/24")
-			},
-			want: []Rule{NotAllowed},
+			"cc a; node n1; cc a disable; wait 1h; serve n1 a 10.0.0.0/24", NotAllowed,
 		},
 		"a ClusterCIDR that was disabled a moment ago": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.node("n1")
-				h.pool("a", disable)
-				h.serve("n1", "a", "10.0.0.0/24")
-			},
+			"cc a; node n1; cc a disable; serve n1 a 10.0.0.0/24", "",
 		},
 		"a ClusterCIDR that is enabled again": {
-			happens: func(h *history) {
-				h.pool("a", disable)
-				h.node("n1")
-				h.wait(time.Hour)
-				h.pool("a", enable)
-				h.serve("n1", "a", "10.0.0.0/24")
-			},
+			"cc a disable; node n1; wait 1h; cc a enable; serve n1 a 10.0.0.0/24", "",
 		},
 		"a ClusterCIDR that has been being deleted for long": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.node("n1")
-				h.pool("a", terminate)
-				h.wait(time.Hour)
-				h.serve("n1", "a", "10.0.0.0/24")
-			},
-			want: []Rule{NotAllowed},
+			"cc a; node n1; cc a terminate; wait 1h; serve n1 a 10.0.0.0/24", NotAllowed,
 		},
 		"addresses that were excluded long ago": {
-			happens: func(h *history) {
-				h.pool("a", excluding("10.0.0.0/28"))
-				h.node("n1")
-				h.wait(time.Hour)
-				h.serve("n1", "a", "10.0.0.0/24")
-			},
-			want: []Rule{NotAllowed},
+			"cc a exclude=10.0.0.0/28; node n1; wait 1h; serve n1 a 10.0.0.0/24", NotAllowed,
 		},
 		"addresses beside the excluded ones": {
-			happens: func(h *history) {
-				h.pool("a", excluding("10.0.0.0/28"))
-				h.node("n1")
-				h.wait(time.Hour)
-				h.serve("n1", "a", "10.0.1.0/24")
-			},
+			"cc a exclude=10.0.0.0/28; node n1; wait 1h; serve n1 a 10.0.1.0/24", "",
 		},
 		"a Node that was never selected": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.putNode("n1", func(n *corev1.Node) { n.Labels = nil })
-				h.serve("n1", "a", "10.0.0.0/24")
-			},
-			want: []Rule{NotAllowed},
+			"cc a; relabel n1; serve n1 a 10.0.0.0/24", NotAllowed,
 		},
 		"a Node that was selected a moment ago": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.node("n1")
-				h.relabel("n1", "y")
-				h.serve("n1", "a", "10.0.0.0/24")
-			},
+			"cc a; node n1; relabel n1 y; serve n1 a 10.0.0.0/24", "",
 		},
 		"a Node that was selected long ago": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.node("n1")
-				h.relabel("n1", "y")
-				h.wait(time.Hour)
-				h.serve("n1", "a", "10.0.0.0/24")
-			},
-			want: []Rule{NotAllowed},
+			"cc a; node n1; relabel n1 y; wait 1h; serve n1 a 10.0.0.0/24", NotAllowed,
 		},
 		"a Node that was selected only while the ClusterCIDR was disabled, long ago": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.putNode("n1", func(n *corev1.Node) { n.Labels = nil })
-				h.pool("a", disable)
-				h.relabel("n1", "x")
-				h.relabel("n1", "y")
-				h.wait(time.Hour)
-				h.pool("a", enable)
-				h.serve("n1", "a", "10.0.0.0/24")
-			},
-			want: []Rule{NotAllowed},
+			"cc a; relabel n1; cc a disable; relabel n1 x; relabel n1 y; wait 1h; cc a enable; serve n1 a 10.0.0.0/24", NotAllowed,
 		},
 		"a Node that is selected since a moment after the ClusterCIDR was disabled, which may be known later": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.putNode("n1", func(n *corev1.Node) { n.Labels = nil })
-				h.pool("a", disable)
-				h.relabel("n1", "x")
-				h.serve("n1", "a", "10.0.0.0/24")
-			},
+			"cc a; relabel n1; cc a disable; relabel n1 x; serve n1 a 10.0.0.0/24", "",
 		},
 		"a ClusterCIDR goes after its last Node": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.join("n1", "a", "10.0.0.0/24")
-				h.pool("a", terminate)
-				h.removeNode("n1")
-				h.removePool("a")
-			},
+			"cc a; join n1 a 10.0.0.0/24; cc a terminate; gone n1; ccgone a", "",
 		},
 		"a ClusterCIDR goes before its last Node": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.join("n1", "a", "10.0.0.0/24")
-				h.pool("a", terminate)
-				h.terminateNode("n1")
-				h.removePool("a")
-				h.removeNode("n1")
-			},
-			want: []Rule{GoneInUse},
+			"cc a; join n1 a 10.0.0.0/24; cc a terminate; delete n1; ccgone a; gone n1", GoneInUse,
 		},
 		"a ClusterCIDR goes a moment after the one that served its last Node": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.pool("b", unfinalized)
-				h.join("n1", "b", "10.0.0.0/24")
-				h.pool("a", terminate)
-				h.removePool("b")
-				h.removePool("a")
-			},
+			"cc a; cc b unfinalized; join n1 b 10.0.0.0/24; cc a terminate; ccgone b; ccgone a", "",
 		},
 		"a ClusterCIDR goes long after the one that served its last Node": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.pool("b", unfinalized)
-				h.join("n1", "b", "10.0.0.0/24")
-				h.pool("a", terminate)
-				h.removePool("b")
-				h.wait(time.Hour)
-				h.removePool("a")
-			},
-			want: []Rule{GoneInUse},
+			"cc a; cc b unfinalized; join n1 b 10.0.0.0/24; cc a terminate; ccgone b; wait 1h; ccgone a", GoneInUse,
 		},
 		"a ClusterCIDR becomes another one of its name": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.join("n1", "a", "10.0.0.0/24")
-				h.wait(time.Hour)
-				delete(h.pools, "a")
-				h.pool("a")
-			},
-			want: []Rule{GoneInUse},
+			"cc a; join n1 a 10.0.0.0/24; wait 1h; replace a", GoneInUse,
 		},
 		"a ClusterCIDR goes before a foreign Node that has had a block of it for long": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.node("foreign", "10.0.0.0/25")
-				h.wait(time.Hour)
-				h.pool("a", terminate)
-				h.removePool("a")
-			},
-			want: []Rule{GoneInUse},
+			"cc a; node foreign 10.0.0.0/25; wait 1h; cc a terminate; ccgone a", GoneInUse,
 		},
 		"a ClusterCIDR goes that no manager has seen yet": {
-			happens: func(h *history) {
-				h.node("foreign", "10.0.0.0/25")
-				h.wait(time.Hour)
-				h.pool("a", unfinalized)
-				h.removePool("a")
-			},
+			"node foreign 10.0.0.0/25; wait 1h; cc a unfinalized; ccgone a", "",
 		},
 		"a ClusterCIDR goes although its finalizer has just been added, because its deletion had begun before": {
-			happens: func(h *history) {
-				h.node("foreign", "10.0.0.0/25")
-				h.wait(time.Hour)
-				h.pool("a")
-				h.removePool("a")
-			},
+			"node foreign 10.0.0.0/25; wait 1h; cc a; ccgone a", "",
 		},
 		"a ClusterCIDR goes while a foreign Node comes": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.pool("a", terminate)
-				h.node("foreign", "10.0.0.0/25")
-				h.removePool("a")
-			},
+			"cc a; cc a terminate; node foreign 10.0.0.0/25; ccgone a", "",
 		},
 		"a ClusterCIDR goes and a Node has a block in it from another one": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.pool("b")
-				h.join("n1", "b", "10.0.0.0/24")
-				h.wait(time.Hour)
-				h.pool("a", terminate)
-				h.removePool("a")
-			},
+			"cc a; cc b; join n1 b 10.0.0.0/24; wait 1h; cc a terminate; ccgone a", "",
 		},
 	}
 	for sentence, tc := range tests {
 		t.Run(sentence, func(t *testing.T) {
-			h := newHistory(options)
-			tc.happens(h)
-			got := h.c.Violations()
-			if diff := cmp.Diff(tc.want, rules(got)); diff != "" {
-				t.Errorf("violations (-want +got):\n%s\n%v", diff, got)
+			got := play(options, tc.happens).c.Violations()
+			if !slices.Equal(rules(got), rulesOf(tc.want)) {
+				t.Errorf("violations %v, want %q", got, tc.want)
 			}
 		})
 	}
@@ -594,29 +371,24 @@ func TestStaticRanges(t *testing.T) {
 	opts := options
 	opts.Static = []Range{rng("10.0.0.0/22:24"), rng("fd00::/62:64")}
 	tests := map[string]struct {
-		podCIDRs []string
-		want     []Rule
+		podCIDRs string
+		want     Rule
 	}{
-		"one block of each range":  {podCIDRs: []string{"10.0.0.0/24", "fd00::/64"}},
-		"half an allocation":       {podCIDRs: []string{"10.0.0.0/24"}, want: []Rule{OutsideRange}},
-		"a block from elsewhere":   {podCIDRs: []string{"10.0.4.0/24", "fd00::/64"}, want: []Rule{OutsideRange}},
-		"a block of a service":     {podCIDRs: []string{"10.0.3.0/24", "fd00::/64"}, want: []Rule{ServiceRange}},
-		"a block that is not free": {podCIDRs: []string{"10.0.2.0/24", "fd00::/64"}, want: []Rule{Overlap}},
+		"one block of each range":  {podCIDRs: "10.0.0.0/24 fd00::/64"},
+		"half an allocation":       {podCIDRs: "10.0.0.0/24", want: OutsideRange},
+		"a block from elsewhere":   {podCIDRs: "10.0.4.0/24 fd00::/64", want: OutsideRange},
+		"a block of a service":     {podCIDRs: "10.0.3.0/24 fd00::/64", want: ServiceRange},
+		"a block that is not free": {podCIDRs: "10.0.2.0/24 fd00::/64", want: Overlap},
 	}
 	for sentence, tc := range tests {
 		t.Run(sentence, func(t *testing.T) {
-			h := newHistory(opts)
-			h.node("foreign", "10.0.2.0/26")
-			h.node("n1")
-			if free, ok := h.c.Free(""); free != 2 || !ok {
-				t.Errorf("%d free, %t, want the 2 that neither the Node nor the service range have", free, ok)
-			}
+			h := play(opts, "node foreign 10.0.2.0/26; node n1")
 			if diff := cmp.Diff([]Rule{LeftWaiting}, rules(h.c.Unsettled())); diff != "" {
 				t.Errorf("unsettled while n1 waits (-want +got):\n%s", diff)
 			}
-			h.serve("n1", "", tc.podCIDRs...)
-			if diff := cmp.Diff(tc.want, rules(h.c.Violations())); diff != "" {
-				t.Errorf("violations (-want +got):\n%s", diff)
+			h.play("serve n1 - " + tc.podCIDRs)
+			if got := h.c.Violations(); !slices.Equal(rules(got), rulesOf(tc.want)) {
+				t.Errorf("violations %v, want %q", got, tc.want)
 			}
 		})
 	}
@@ -625,11 +397,7 @@ func TestStaticRanges(t *testing.T) {
 // A ClusterCIDR of flags gives blocks only where managers have these flags.
 func TestFlags(t *testing.T) {
 	for flags, want := range map[bool][]Rule{false: {NotAllowed}, true: nil} {
-		h := newHistory(Options{Flags: flags})
-		h.pool("created-from-flags-1", func(cc *networkingv1.ClusterCIDR) {
-			cc.Labels = map[string]string{networkingv1.LabelCreatedFromFlags: "true"}
-		})
-		h.join("n1", "created-from-flags-1", "10.0.0.0/24")
+		h := play(Options{Flags: flags}, "cc created-from-flags-1; join n1 created-from-flags-1 10.0.0.0/24")
 		if diff := cmp.Diff(want, rules(h.c.Violations())); diff != "" {
 			t.Errorf("with Flags: %t, violations (-want +got):\n%s", flags, diff)
 		}
@@ -638,142 +406,63 @@ func TestFlags(t *testing.T) {
 
 func TestUnsettled(t *testing.T) {
 	tests := map[string]struct {
-		happens func(*history)
-		want    []Rule
+		happens string
+		want    Rule // empty: none
 	}{
 		"all is well": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.join("n1", "a", "10.0.0.0/24")
-				h.says("a", 2) // 10.0.3.0 belongs to Services
-			},
+			"cc a; join n1 a 10.0.0.0/24; says a 2", "",
 		},
 		"a block is lost": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.says("a", 2)
-			},
-			want: []Rule{Leak},
+			"cc a; says a 2", Leak,
 		},
 		"a block too many": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.says("a", 4)
-			},
-			want: []Rule{Leak},
+			"cc a; says a 4", Leak,
 		},
 		"nobody says what is free": {
-			happens: func(h *history) { h.pool("a") },
-			want:    []Rule{Leak},
+			"cc a", Leak,
 		},
 		"a Node waits although there is a block": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.says("a", 3)
-				h.node("n1")
-			},
-			want: []Rule{LeftWaiting},
+			"cc a; says a 3; node n1", LeftWaiting,
 		},
 		"a Node waits because nobody selects it": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.says("a", 3)
-				h.node("n1")
-				h.relabel("n1", "y")
-			},
+			"cc a; says a 3; node n1; relabel n1 y", "",
 		},
 		"a Node waits because it is being deleted": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.says("a", 3)
-				h.node("n1")
-				h.terminateNode("n1")
-			},
+			"cc a; says a 3; node n1; delete n1", "",
 		},
 		"a Node waits because everything is held or excluded": {
-			happens: func(h *history) {
-				h.node("n1")
-				h.pool("a", excluding("10.0.2.0/28"))
-				h.node("foreign", "10.0.0.0/23")
-				h.pool("b", disable) // which does not exclude it
-				h.says("a", 0)
-				h.says("b", 1)
-			},
+			"node n1; cc a exclude=10.0.2.0/28; node foreign 10.0.0.0/23; cc b disable; says a 0; says b 1", "",
 		},
 		"a Node waits because a ServiceCIDR has everything": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.serviceCIDR("s", "10.0.0.0/16")
-				h.says("a", 0)
-				h.node("n1")
-			},
+			"cc a; service s 10.0.0.0/16; says a 0; node n1", "",
 		},
 		"a Node waits although the ServiceCIDR is gone": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.serviceCIDR("s", "10.0.0.0/16")
-				h.removeServiceCIDR("s")
-				h.says("a", 3)
-				h.node("n1")
-			},
-			want: []Rule{LeftWaiting},
+			"cc a; service s 10.0.0.0/16; servicegone s; says a 3; node n1", LeftWaiting,
 		},
 		"a Node waits because the ClusterCIDR breaks a rule": {
-			happens: func(h *history) {
-				h.pool("a", func(cc *networkingv1.ClusterCIDR) {
-					cc.Spec.NodeSelector.NodeSelectorTerms[0].MatchExpressions[0].Key = "a_b/c"
-				})
-				h.says("a", 3)
-				h.node("n1")
-			},
+			"cc a invalid; says a 3; node n1", "",
 		},
 		"a Node waits because one family is full": {
-			happens: func(h *history) {
-				h.pool("a", dualStack)
-				h.node("foreign", "fd00::/62")
-				h.node("n1")
-				h.putPool("a", func(cc *networkingv1.ClusterCIDR) {
-					cc.Status.IPv4, cc.Status.IPv6 = &networkingv1.RangeStatus{Free: 3}, &networkingv1.RangeStatus{}
-				})
-			},
+			"cc a dual; node foreign fd00::/62; node n1; says a 3 0", "",
 		},
 		"a Node waits because its ClusterCIDR is disabled": {
-			happens: func(h *history) {
-				h.pool("a", disable)
-				h.says("a", 3)
-				h.node("n1")
-			},
+			"cc a disable; says a 3; node n1", "",
 		},
 		"a deleted ClusterCIDR waits for its Node": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.join("n1", "a", "10.0.0.0/24")
-				h.pool("a", terminate)
-			},
+			"cc a; join n1 a 10.0.0.0/24; cc a terminate", "",
 		},
 		"a deleted ClusterCIDR waits for nobody": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.join("n1", "a", "10.0.0.0/24")
-				h.pool("a", terminate)
-				h.removeNode("n1")
-			},
-			want: []Rule{Stuck},
+			"cc a; join n1 a 10.0.0.0/24; cc a terminate; gone n1", Stuck,
 		},
 		"a deleted ClusterCIDR waits for the finalizer of others": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.pool("a", terminate, func(cc *networkingv1.ClusterCIDR) { cc.Finalizers = []string{"example.com/hold"} })
-			},
+			"cc a; cc a terminate held", "",
 		},
 	}
 	for sentence, tc := range tests {
 		t.Run(sentence, func(t *testing.T) {
-			h := newHistory(options)
-			tc.happens(h)
-			got := h.c.Unsettled()
-			if diff := cmp.Diff(tc.want, rules(got)); diff != "" {
-				t.Errorf("unsettled (-want +got):\n%s\n%v", diff, got)
+			h := play(options, tc.happens)
+			if got := h.c.Unsettled(); !slices.Equal(rules(got), rulesOf(tc.want)) {
+				t.Errorf("unsettled %v, want %q", got, tc.want)
 			}
 			if got := h.c.Violations(); got != nil {
 				t.Errorf("recorded as violations, before anybody knows that all is at rest: %v", got)
@@ -783,26 +472,8 @@ func TestUnsettled(t *testing.T) {
 }
 
 func TestSummary(t *testing.T) {
-	h := newHistory(options)
-	h.leader("first")
-	h.leader("first")
-	h.leader("second")
-	h.pool("a")
-	h.node("n1")
-	h.putNode("n1", func(n *corev1.Node) {
-		n.Spec.PodCIDRs = []string{"10.0.0.0/24"}
-		n.Annotations = map[string]string{networkingv1.AnnotationClusterCIDR: "a", networkingv1.AnnotationLeaseHolder: "first"}
-	})
-	h.node("n2")
-	h.pool("a", disable)
-	h.serve("n2", "a", "10.0.1.0/24")
-	h.node("n3", "10.0.0.0/26")
-	h.removeNode("n3")
-	h.node("n3")
-	h.node("n4", "10.0.2.0/24")
-	h.serve("n3", "a", "10.0.2.0/24")
-	h.node("n5")
-
+	h := play(options, `leader first; leader first; leader second; cc a; node n1; serve n1 a@first 10.0.0.0/24; node n2; cc a disable; serve n2 a 10.0.1.0/24;
+		node n3 10.0.0.0/26; gone n3; node n3; node n4 10.0.2.0/24; serve n3 a 10.0.2.0/24; node n5`)
 	want := Summary{
 		Revisions: 15, Created: 6, Deleted: 1, Served: 3, Foreign: 2, ClusterCIDRs: 1, Leaders: 2,
 		ForeignOverlaps: 1, ForeignRaces: 1, Late: 2, MaxLag: 6 * time.Second, Deposed: 1,
@@ -820,20 +491,9 @@ func TestSummary(t *testing.T) {
 
 // Who reads a violation sees both Nodes' lives and what was done to the managers, in order, and nothing else.
 func TestViolationTellsTheStory(t *testing.T) {
-	h := newHistory(options)
-	h.c.begin = h.now
-	h.node("n1")
-	h.removeNode("n1")
-	h.leader("first")
-	h.pool("a")
-	h.node("n1")
-	h.node("n2")
+	h := play(options, "node n1; gone n1; leader first; cc a; node n1; node n2")
 	h.c.Observe(Event{Revision: 100, At: h.now, Lease: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "another"}}})
-	h.serve("n1", "a", "10.0.0.0/24")
-	h.leader("second")
-	h.serve("n2", "a", "10.0.0.0/24")
-	h.wait(time.Minute)
-	h.relabel("n2", "later")
+	h.play("serve n1 a 10.0.0.0/24; leader second; serve n2 a 10.0.0.0/24; wait 1m; relabel n2 later")
 	violations := h.c.Violations()
 	if len(violations) != 1 {
 		t.Fatalf("%d violations, want 1: %v", len(violations), violations)

@@ -1,22 +1,26 @@
 package checker
 
 import (
-	"math"
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 )
 
-// reports writes a status: the numbers of IPv4 as total, allocated, unavailable and free, and the reasons of Ready, Overlapping and Conflicted.
-func (h *history) reports(name string, numbers [4]int64, reasons ...string) {
+// reports writes a status: the numbers of one family as total, allocated, unavailable and free, and the reasons of Ready, Overlapping and Conflicted.
+func (h *history) reports(name string, ipv6 bool, args []string) {
+	numbers, reasons := args[:4], args[4:]
+	status := &networkingv1.RangeStatus{
+		CIDR: "10.0.0.0/22", BlockPrefixLength: 24, Total: number(numbers[0]), Allocated: number(numbers[1]), Unavailable: number(numbers[2]), Free: number(numbers[3]),
+	}
 	h.putPool(name, func(cc *networkingv1.ClusterCIDR) {
-		cc.Status = networkingv1.ClusterCIDRStatus{IPv4: &networkingv1.RangeStatus{
-			CIDR: "10.0.0.0/22", BlockPrefixLength: 24, Total: numbers[0], Allocated: numbers[1], Unavailable: numbers[2], Free: numbers[3],
-		}}
+		cc.Status = networkingv1.ClusterCIDRStatus{IPv4: status}
+		if ipv6 {
+			status.CIDR, status.BlockPrefixLength = "::/0", 64
+			cc.Status = networkingv1.ClusterCIDRStatus{IPv6: status}
+		}
 		for i, kind := range []string{networkingv1.ConditionReady, networkingv1.ConditionOverlapping, networkingv1.ConditionConflicted} {
 			status := metav1.ConditionTrue
 			if i == 0 && reasons[i] != "Available" || reasons[i] == "NoOverlap" {
@@ -28,146 +32,67 @@ func (h *history) reports(name string, numbers [4]int64, reasons ...string) {
 }
 
 func TestStatuses(t *testing.T) {
-	address := func(a ...string) func(*corev1.Node) {
-		return func(n *corev1.Node) {
-			for _, a := range a {
-				n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Address: a})
-			}
-		}
-	}
 	tests := map[string]struct {
-		happens func(*history)
+		happens string
 		want    string // one of the messages has it; empty: all is true
 	}{
 		"a Node has a block": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.join("n1", "a", "10.0.0.0/24")
-				h.reports("a", [4]int64{4, 1, 0, 3}, "Available", "NoOverlap", "NoOverlap")
-			},
+			happens: "cc a; join n1 a 10.0.0.0/24; reports a 4 1 0 3 Available NoOverlap NoOverlap",
 		},
 		"exclusions, and podCIDRs that are no blocks": {
-			happens: func(h *history) {
-				h.pool("a", excluding("10.0.3.128/25"))
-				h.node("n1", "10.0.0.0/28")
-				h.node("n2", "10.0.1.0/24")
-				h.reports("a", [4]int64{4, 1, 2, 1}, "Available", "NoOverlap", "NoOverlap")
-			},
+			happens: "cc a exclude=10.0.3.128/25; node n1 10.0.0.0/28; node n2 10.0.1.0/24; reports a 4 1 2 1 Available NoOverlap NoOverlap",
 		},
 		"a number is wrong": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.reports("a", [4]int64{4, 0, 1, 3}, "Available", "NoOverlap", "NoOverlap")
-			},
-			want: "want {CIDR:10.0.0.0/22 BlockPrefixLength:24 Total:4 Allocated:0 Unavailable:0 Free:4 Cursor:}",
+			happens: "cc a; reports a 4 0 1 3 Available NoOverlap NoOverlap",
+			want:    "want {CIDR:10.0.0.0/22 BlockPrefixLength:24 Total:4 Allocated:0 Unavailable:0 Free:4 Cursor:}",
 		},
 		"it is full": {
-			happens: func(h *history) {
-				h.pool("a", excluding("10.0.0.0/22"))
-				h.reports("a", [4]int64{4, 0, 4, 0}, "Available", "NoOverlap", "NoOverlap")
-			},
-			want: "want False, Exhausted",
+			happens: "cc a exclude=10.0.0.0/22; reports a 4 0 4 0 Available NoOverlap NoOverlap",
+			want:    "want False, Exhausted",
 		},
 		"it is disabled": {
-			happens: func(h *history) {
-				h.pool("a", disable)
-				h.reports("a", [4]int64{4, 0, 0, 4}, "Disabled", "NoOverlap", "NoOverlap")
-			},
+			happens: "cc a disable; reports a 4 0 0 4 Disabled NoOverlap NoOverlap",
 		},
 		"it is being deleted": {
-			happens: func(h *history) {
-				h.pool("a", terminate)
-				h.reports("a", [4]int64{4, 0, 0, 4}, "Available", "NoOverlap", "NoOverlap")
-			},
-			want: "want False, Terminating",
+			happens: "cc a terminate; reports a 4 0 0 4 Available NoOverlap NoOverlap",
+			want:    "want False, Terminating",
 		},
 		"a ServiceCIDR overlaps": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.serviceCIDR("s", "10.0.0.0/8")
-				h.reports("a", [4]int64{4, 0, 4, 0}, "Exhausted", "ServiceRange", "NoOverlap")
-			},
+			happens: "cc a; service s 10.0.0.0/8; reports a 4 0 4 0 Exhausted ServiceRange NoOverlap",
 		},
 		"a ServiceCIDR overlaps what is excluded": {
-			happens: func(h *history) {
-				h.pool("a", excluding("10.0.1.0/25"))
-				h.serviceCIDR("s", "10.0.1.240/28")
-				h.reports("a", [4]int64{4, 0, 1, 3}, "Available", "NoOverlap", "NoOverlap")
-			},
+			happens: "cc a exclude=10.0.1.0/25; service s 10.0.1.240/28; reports a 4 0 1 3 Available NoOverlap NoOverlap",
 		},
 		"another ClusterCIDR overlaps": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.pool("b", func(cc *networkingv1.ClusterCIDR) { cc.Spec.IPv4, cc.Spec.PerNodeHostBits = "10.0.3.0/28", 4 }, excluding("10.0.3.0/28"))
-				h.pool("c", func(cc *networkingv1.ClusterCIDR) { cc.Spec.IPv4, cc.Spec.PerNodeHostBits = "10.0.3.0/28", 4 })
-				h.reports("a", [4]int64{4, 0, 0, 4}, "Available", "NoOverlap", "NoOverlap")
-				for _, name := range []string{"b", "c"} {
-					h.reports(name, [4]int64{1}, "Available", "NoOverlap", "NoOverlap") // not what the case is about
-				}
-			},
+			happens: "cc a; cc b ipv4=10.0.3.0/28 hb=4 exclude=10.0.3.0/28; cc c ipv4=10.0.3.0/28 hb=4; reports a 4 0 0 4 Available NoOverlap NoOverlap; " +
+				"reports b 1 0 0 0 Available NoOverlap NoOverlap; reports c 1 0 0 0 Available NoOverlap NoOverlap",
 			want: "ClusterCIDR a: condition Overlapping is False, NoOverlap (), want True, ClusterCIDR",
 		},
 		"a Node's own address": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.putNode("n1", address("host", "::ffff:10.0.2.1"))
-				h.relabel("n1", "y")
-				h.reports("a", [4]int64{4, 0, 0, 4}, "Available", "NodeAddress", "NoOverlap")
-			},
+			happens: "cc a; addresses n1 host ::ffff:10.0.2.1; relabel n1 y; reports a 4 0 0 4 Available NodeAddress NoOverlap",
 		},
 		"two Nodes share addresses in the range": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.node("n1", "10.0.0.0/24")
-				h.node("n2", "10.0.0.0/8")
-				h.reports("a", [4]int64{4, 1, 3, 0}, "Exhausted", "NoOverlap", "NoOverlap")
-			},
-			want: "want True, Overlap",
+			happens: "cc a; node n1 10.0.0.0/24; node n2 10.0.0.0/8; reports a 4 1 3 0 Exhausted NoOverlap NoOverlap",
+			want:    "want True, Overlap",
 		},
 		"two Nodes share addresses elsewhere": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.node("n1", "10.1.0.0/24")
-				h.node("n2", "10.1.0.0/16")
-				h.reports("a", [4]int64{4, 0, 0, 4}, "Available", "NoOverlap", "NoOverlap")
-			},
+			happens: "cc a; node n1 10.1.0.0/24; node n2 10.1.0.0/16; reports a 4 0 0 4 Available NoOverlap NoOverlap",
 		},
 		"the status is of an earlier generation": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.reports("a", [4]int64{4, 0, 0, 4}, "Available", "NoOverlap", "NoOverlap")
-				h.putPool("a", func(cc *networkingv1.ClusterCIDR) {
-					cc.Generation = 2
-					cc.Status.Conditions = cc.Status.Conditions[:1]
-				})
-			},
-			want: "is of generation 0, and the object of 2",
+			happens: "cc a; reports a 4 0 0 4 Available NoOverlap NoOverlap; cc a generation=2",
+			want:    "is of generation 0, and the object of 2",
 		},
 		"the status has a range that is not there": {
-			happens: func(h *history) {
-				h.pool("a")
-				h.reports("a", [4]int64{4, 0, 0, 4}, "Available", "NoOverlap", "NoOverlap")
-				h.putPool("a", func(cc *networkingv1.ClusterCIDR) { cc.Status.IPv6 = &networkingv1.RangeStatus{} })
-			},
-			want: "the status is about 2 ranges, and there are 1",
+			happens: "cc a; reports a 4 0 0 4 Available NoOverlap NoOverlap; says a 4 0",
+			want:    "the status is about 2 ranges, and there are 1",
 		},
 		"more blocks than an int64 counts": {
-			happens: func(h *history) {
-				h.pool("a", func(cc *networkingv1.ClusterCIDR) {
-					cc.Spec.IPv4, cc.Spec.IPv6, cc.Spec.PerNodeHostBits = "", "::/0", 64
-				}, excluding("fd00::/63"))
-				h.reports("a", [4]int64{}, "Available", "SpecialAddresses", "NoOverlap")
-				h.putPool("a", func(cc *networkingv1.ClusterCIDR) {
-					cc.Status.IPv4 = nil
-					cc.Status.IPv6 = &networkingv1.RangeStatus{CIDR: "::/0", BlockPrefixLength: 64, Total: math.MaxInt64, Unavailable: 2, Free: math.MaxInt64}
-				})
-			},
+			happens: "cc a ipv4= ipv6=::/0 hb=64 exclude=fd00::/63; reports6 a 9223372036854775807 0 2 9223372036854775807 Available SpecialAddresses NoOverlap",
 		},
 	}
 	for sentence, tc := range tests {
 		t.Run(sentence, func(t *testing.T) {
-			h := newHistory(Options{})
-			tc.happens(h)
+			h := play(Options{}, tc.happens)
 			var found []string
 			for _, v := range h.c.Statuses() {
 				found = append(found, v.Message)

@@ -7,41 +7,41 @@ import (
 
 // Summary is what was seen, violations aside.
 type Summary struct {
-	Revisions    int `json:"revisions"` // of Nodes, ClusterCIDRs and Leases
-	Created      int `json:"nodesCreated"`
-	Deleted      int `json:"nodesGone"`
-	Served       int `json:"nodesServed"`
-	Foreign      int `json:"nodesCreatedWithPodCIDRs"`
-	ClusterCIDRs int `json:"clusterCIDRsCreated"`
-	Leaders      int `json:"leaders"` // how often the lease changed hands, the first included
+	Revisions    int // of Nodes, ClusterCIDRs and Leases
+	Created      int
+	Deleted      int
+	Served       int
+	Foreign      int
+	ClusterCIDRs int
+	Leaders      int // how often the lease changed hands, the first included
 
 	// ForeignOverlaps: a Node was created with podCIDRs that somebody had.
-	ForeignOverlaps int `json:"foreignOverlaps"`
+	ForeignOverlaps int
 	// ForeignRaces: a Node was served what another Node had been created with while the first one waited.
-	ForeignRaces int `json:"foreignRaces"`
+	ForeignRaces int
 	// Late: a Node was served what its ClusterCIDR had stopped giving up to MaxLag before.
-	Late   int           `json:"late"`
-	MaxLag time.Duration `json:"maxLagNanoseconds"`
+	Late   int
+	MaxLag time.Duration
 
 	// Deposed: a Node was served by a leader whose lease another one had by then. Only seen of allocators that say who they are.
-	Deposed int `json:"servedByDeposedLeaders"`
+	Deposed int
 
-	LastServed time.Time `json:"lastServed"`
+	LastServed time.Time
 	// Latency from the creation of a Node to its podCIDRs, of those that were served.
-	Latency Percentiles `json:"latencyNanoseconds"`
+	Latency Percentiles
 
 	// Now:
-	Nodes   int `json:"nodes"`
-	Waiting int `json:"nodesWithoutPodCIDRs"`
-	Pools   int `json:"clusterCIDRs"`
+	Nodes   int
+	Waiting int
+	Pools   int
 }
 
 // Percentiles of durations; all 0 of none.
 type Percentiles struct {
-	P50 time.Duration `json:"p50"`
-	P90 time.Duration `json:"p90"`
-	P99 time.Duration `json:"p99"`
-	Max time.Duration `json:"max"`
+	P50 time.Duration
+	P90 time.Duration
+	P99 time.Duration
+	Max time.Duration
 }
 
 // PercentilesOf returns those of durations in any order.

@@ -41,13 +41,13 @@ const (
 
 // Violation is one broken rule, with what happened before.
 type Violation struct {
-	Rule Rule `json:"rule"`
+	Rule Rule
 	// Revision is where it became true; 0 for what is wrong when all is at rest.
-	Revision int64     `json:"revision"`
-	At       time.Time `json:"at"`
-	Message  string    `json:"message"`
+	Revision int64
+	At       time.Time
+	Message  string
 	// History is what happened to the objects involved and around them.
-	History []string `json:"history"`
+	History []string
 }
 
 func (v Violation) String() string {
