@@ -83,9 +83,9 @@ func Start(ctx context.Context, s *Server, kinds []*runner.Kind, types Types, bu
 			panic(err)
 		}
 		if c.gone {
-			p.Term.Gone(kind, object)
+			Gone(p.Term, kind, object)
 		} else {
-			p.Term.Shows(kind, object)
+			Show(p.Term, kind, object)
 		}
 	})
 	for kind, feed := range p.watch.feeds {

@@ -19,6 +19,7 @@ import (
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
 	"github.com/multicidr/controller-manager/apis/k0rdent/v1beta1"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
+	"github.com/multicidr/controller-manager/test/contracttest"
 )
 
 // api is an API server in memory, with the watch that shows its changes to a term, at once.
@@ -53,7 +54,7 @@ func (a *api) begin() *logic {
 	}
 	l := newLogic(a.term, "")
 	for key := range a.objects {
-		a.term.Shows(key.Kind, a.read(key))
+		contracttest.Show(a.term, key.Kind, a.read(key))
 	}
 	return l
 }
@@ -99,14 +100,14 @@ func (a *api) store(key runner.Key, fields map[string]any) {
 		metadata["uid"] = fmt.Sprintf("uid-%d", a.version)
 	}
 	a.objects[key] = fields
-	a.term.Shows(key.Kind, a.read(key))
+	contracttest.Show(a.term, key.Kind, a.read(key))
 }
 
 // remove ends an object, and shows that.
 func (a *api) remove(key runner.Key) {
 	last := a.read(key)
 	delete(a.objects, key)
-	a.term.Gone(key.Kind, last)
+	contracttest.Gone(a.term, key.Kind, last)
 }
 
 // read returns a copy of an object; nil if there is none.

@@ -162,11 +162,11 @@ func (c *Controller) waitWrites(ctx context.Context) bool {
 // read returns when everything that exists was passed to the Logic; false if ctx was done before.
 func (c *Controller) read(ctx context.Context, t *Term) bool {
 	synced := map[string]cache.InformerSynced{}
-	for kind, r := range t.reads {
-		if r.informer != nil {
-			handler, _ := r.informer.AddEventHandler(r.handler()) // It fails only for an informer that has ended.
+	for kind, f := range t.Feeds {
+		if f.informer != nil {
+			handler, _ := f.informer.AddEventHandler(f.Handler) // It fails only for an informer that has ended.
 			synced[kind.plural()] = handler.HasSynced
-			go r.informer.RunWithContext(ctx)
+			go f.informer.RunWithContext(ctx)
 		}
 	}
 	for _, kinds := range slices.Sorted(maps.Keys(synced)) {
@@ -188,8 +188,8 @@ func (c *Controller) sync(ctx context.Context, t *Term, key Key, err error) erro
 		return err
 	}
 	klog.FromContext(ctx).V(4).Info("The work on an object fails", "kind", key.Kind.Name, "object", klog.KRef(key.Namespace, key.Name), "err", err)
-	if r := t.reads[key.Kind]; tell && r != nil {
-		if object, ok, _ := r.indexer.GetByKey(cache.NewObjectName(key.Namespace, key.Name).String()); ok {
+	if f := t.Feeds[key.Kind]; tell && f != nil {
+		if object, ok, _ := f.Indexer.GetByKey(cache.NewObjectName(key.Namespace, key.Name).String()); ok {
 			t.Event(object.(metav1.Object), key.Kind, false, reasonFails, problem(err))
 		}
 	}

@@ -501,30 +501,3 @@ func TestLog(t *testing.T) {
 		}
 	})
 }
-
-// TestTermOfATest: a Logic can be tested without an API server.
-func TestTermOfATest(t *testing.T) {
-	var heard []string
-	term := &Term{}
-	claims := Read(term, IPAddressClaims, func(before, now *v1beta2.IPAddressClaim) {
-		if before != nil {
-			heard = append(heard, fmt.Sprintf("before %s, deleted %v", before.UID, before.DeletionTimestamp != nil))
-		}
-		if now != nil {
-			heard = append(heard, fmt.Sprintf("now %s", now.UID))
-		}
-	})
-	of := func(uid string) *v1beta2.IPAddressClaim {
-		return &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "a", UID: types.UID(uid)}}
-	}
-	term.Shows(Clusters, &metav1.PartialObjectMetadata{}) // which the Logic does not read
-	term.Shows(IPAddressClaims, of("1"))
-	term.Shows(IPAddressClaims, of("2"))
-	if object, ok := claims.Get("n", "a"); !ok || object.UID != "2" || len(claims.List()) != 1 {
-		t.Errorf("the Lister shows %v", claims.List())
-	}
-	term.Gone(IPAddressClaims, of("2"))
-	if diff := gocmp.Diff([]string{"now 1", "before 1, deleted true", "now 2", "before 2, deleted false"}, heard); diff != "" || len(claims.List()) != 0 {
-		t.Errorf("the Lister shows %v, changes (-want +got):\n%s", claims.List(), diff)
-	}
-}
