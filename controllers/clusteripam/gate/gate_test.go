@@ -265,7 +265,9 @@ func TestWake(t *testing.T) {
 		step("one that describes its claim", "inline", func() { contracttest.Show(term, runner.ClusterDeployments, inline) })
 		step("the claim", "d", func() { contracttest.Show(term, runner.ClusterIPAMClaims, claim) })
 		step("its ClusterIPAM", "d", func() { contracttest.Show(term, runner.ClusterIPAMs, ipam) })
-		step("a claim of that name elsewhere", "", func() { contracttest.Show(term, runner.ClusterIPAMClaims, &v1beta1.ClusterIPAMClaim{ObjectMeta: object("u", "c")}) })
+		step("a claim of that name elsewhere", "", func() {
+			contracttest.Show(term, runner.ClusterIPAMClaims, &v1beta1.ClusterIPAMClaim{ObjectMeta: object("u", "c")})
+		})
 		step("the inline claim", "inline", func() {
 			contracttest.Show(term, runner.ClusterIPAMClaims, &v1beta1.ClusterIPAMClaim{ObjectMeta: object("t", "inline-ipam")})
 		})

@@ -12,14 +12,20 @@ import (
 )
 
 // Change returns the patch that makes an object what it should be: of its status, if that differs, otherwise of everything else. ok is false if nothing differs.
-// want is a changed copy of is. The patch fails if the object has changed since it was read, because it replaces lists.
+// want is a changed copy of is. The patch fails for another object of the same name, and if the object has changed since it was read: it replaces lists.
 func Change(is, want metav1.Object) (patch Patch, ok bool) {
 	changes := difference(fields(is), fields(want))
 	if len(changes) == 0 {
 		return Patch{}, false
 	}
-	patch = MergePatchOfVersion(is, changes)
 	_, patch.Status = changes["status"]
+	metadata, _ := changes["metadata"].(map[string]any)
+	if metadata == nil {
+		metadata = map[string]any{}
+	}
+	metadata["uid"], metadata["resourceVersion"] = is.GetUID(), is.GetResourceVersion()
+	changes["metadata"] = metadata
+	patch.Body = encode(changes)
 	return patch, true
 }
 

@@ -245,8 +245,10 @@ func TestWrites(t *testing.T) {
 		s.after(5*time.Second, "")
 		of := types.NamespacedName{Namespace: "n", Name: "a"}
 		object := &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "a", UID: "u", ResourceVersion: "7"}}
-		status := MergePatch(object, map[string]any{"status": map[string]any{"addressRef": map[string]any{"name": "x"}}})
-		status.Status = true
+		bound, kept := object.DeepCopy(), object.DeepCopy()
+		bound.Status.AddressRef.Name, kept.Finalizers = "x", []string{"f"}
+		status, _ := Change(object, bound)
+		finalizer, _ := Change(object, kept)
 		var stored v1beta2.IPAddressClaim
 		const path = "/v1beta2/namespaces/n/ipaddressclaims"
 		const lost = "DELETE /apis/" + GroupIPAM + path + `/a {"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"u"}}`
@@ -254,11 +256,11 @@ func TestWrites(t *testing.T) {
 			"POST /apis/" + GroupIPAM + path + ` {"kind":"IPAddressClaim","apiVersion":"` + GroupIPAM + `/v1beta2","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7"}}`: func(ctx context.Context, api API) error {
 				return api.Create(ctx, IPAddressClaims, object, nil)
 			},
-			"PATCH /apis/" + GroupIPAM + path + `/a/status {"metadata":{"uid":"u"},"status":{"addressRef":{"name":"x"}}}`: func(ctx context.Context, api API) error {
+			"PATCH /apis/" + GroupIPAM + path + `/a/status {"metadata":{"resourceVersion":"7","uid":"u"},"status":{"addressRef":{"name":"x"}}}`: func(ctx context.Context, api API) error {
 				return api.Patch(ctx, IPAddressClaims, of, status, &stored)
 			},
-			"PATCH /apis/" + GroupClusterAPI + `/v1beta1/namespaces/n/machines/a {"metadata":{"finalizers":null,"resourceVersion":"7","uid":"u"}}`: func(ctx context.Context, api API) error {
-				return api.Patch(ctx, Machines, of, MergePatchOfVersion(object, map[string]any{"metadata": map[string]any{"finalizers": nil}}), nil)
+			"PATCH /apis/" + GroupClusterAPI + `/v1beta1/namespaces/n/machines/a {"metadata":{"finalizers":["f"],"resourceVersion":"7","uid":"u"}}`: func(ctx context.Context, api API) error {
+				return api.Patch(ctx, Machines, of, finalizer, nil)
 			},
 			lost: func(ctx context.Context, api API) error {
 				return api.Delete(ctx, IPAddressClaims, of, "u")
