@@ -256,7 +256,7 @@ func TestConditions(t *testing.T) {
 			if c := meta.FindStatusCondition(v.Claim.Status.Conditions, condition); c == nil || !strings.Contains(c.Reason, reason) {
 				t.Errorf("got %q, want %q", v.conditions(), tc.want)
 			}
-			if last := all[len(all)-1]; !slices.ContainsFunc(last.Events, func(e Event) bool { return e.Reason == reason && strings.HasSuffix(e.Message, ".") }) {
+			if last := all[len(all)-1]; !slices.ContainsFunc(last.Events, func(e Finding) bool { return e.Reason == reason && strings.HasSuffix(e.Message, ".") }) {
 				t.Errorf("no event says so: %v", last.Events)
 			}
 		})

@@ -69,12 +69,17 @@ func difference(from, to map[string]any) map[string]any {
 // ErrNotKept is the error of a change that the API server confirms and does not store. No event follows it, so it is tried again.
 var ErrNotKept = errors.New("the API server confirms the change and does not store it: look for an admission webhook or policy that takes it away, or a CustomResourceDefinition of another version")
 
-// Change makes an object what it should be: see the function of this name. It sends nothing if it is so. With stored, the error can be ErrNotKept.
+// Change makes an object what it should be: see the function of this name. It sends nothing if it is so.
 func (t *Term) Change(ctx context.Context, kind *Kind, is, want, stored metav1.Object) error {
 	patch, ok := Change(is, want)
 	if !ok {
 		return nil
 	}
+	return t.Patch(ctx, kind, is, patch, stored)
+}
+
+// Patch sends a patch of an object. stored gets the object as it is stored: a pointer to a new struct, or nil. With it, the error can be ErrNotKept.
+func (t *Term) Patch(ctx context.Context, kind *Kind, is metav1.Object, patch Patch, stored metav1.Object) error {
 	err := t.API.Patch(ctx, kind, types.NamespacedName{Namespace: is.GetNamespace(), Name: is.GetName()}, patch, stored)
 	if err == nil && stored != nil && stored.GetResourceVersion() == is.GetResourceVersion() {
 		return fmt.Errorf("patch %v: %w", KeyOf(kind, is), ErrNotKept)
