@@ -56,7 +56,7 @@ func (w *Write) send(ctx context.Context, t *runner.Term) (err error) {
 	case w.Want == nil:
 		err = t.API.Delete(ctx, w.Kind, contract.NameOf(w.Is), w.Is.GetUID())
 	default:
-		err = t.Patch(ctx, w.Kind, w.Is, w.Patch, &metav1.PartialObjectMetadata{})
+		err = t.Patch(ctx, w.Kind, w.Is, w.Patch, nil)
 	}
 	if err == nil || !writes.Answered(err) {
 		for _, e := range w.Events {

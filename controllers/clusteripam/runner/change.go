@@ -78,10 +78,13 @@ func (t *Term) Change(ctx context.Context, kind *Kind, is, want, stored metav1.O
 	return t.Patch(ctx, kind, is, patch, stored)
 }
 
-// Patch sends a patch of an object. stored gets the object as it is stored: a pointer to a new struct, or nil. With it, the error can be ErrNotKept.
+// Patch sends a patch of an object. stored gets the object as it is stored: a pointer to a new struct, or nil. The error can be ErrNotKept.
 func (t *Term) Patch(ctx context.Context, kind *Kind, is metav1.Object, patch Patch, stored metav1.Object) error {
+	if stored == nil {
+		stored = &metav1.PartialObjectMetadata{}
+	}
 	err := t.API.Patch(ctx, kind, types.NamespacedName{Namespace: is.GetNamespace(), Name: is.GetName()}, patch, stored)
-	if err == nil && stored != nil && stored.GetResourceVersion() == is.GetResourceVersion() {
+	if err == nil && stored.GetResourceVersion() == is.GetResourceVersion() {
 		return fmt.Errorf("patch %v: %w", KeyOf(kind, is), ErrNotKept)
 	}
 	return err
