@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
 	"github.com/multicidr/controller-manager/test/chaos/faultproxy"
@@ -45,12 +44,7 @@ func TestPoolsBehindABadNetwork(t *testing.T) {
 
 	n := c.in(t, "bad-network")
 	n.pool("p", fmt.Sprintf("{addresses: [10.0.0.1-10.0.0.%d], prefix: 24}", size))
-	watching, endWatch := context.WithCancel(t.Context())
-	defer endWatch()
-	watcher, err := n.of(addresses).Watch(watching, metav1.ListOptions{})
-	c.do("watch IPAddresses", err)
-	judged := make(chan int)
-	go func() { judged <- judge(watching, t, watcher) }()
+	judged := controlplane.JudgeIPAddresses(t, n.of(addresses))
 
 	// A late request arrives within the time that the fence allows for its way.
 	bad := faultproxy.Faults{LoseAnswers: 0.08, DelayRequests: 0.08, DelayAnswers: 0.04, Refuse: 0.08, Drop: 0.04, MaxDelay: 3 * time.Second}
@@ -108,36 +102,5 @@ func TestPoolsBehindABadNetwork(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
-	endWatch()
-	t.Logf("%d IPAddresses came and went; faults: %v", <-judged, proxy.Counts())
-}
-
-// judge watches, until ctx ends, that no two IPAddresses have one address. It returns how many there were.
-func judge(ctx context.Context, t *testing.T, watcher watch.Interface) (seen int) {
-	defer watcher.Stop()
-	holders := map[string]string{}
-	for e := range watcher.ResultChan() {
-		o, ok := e.Object.(*unstructured.Unstructured)
-		if !ok && ctx.Err() != nil {
-			return seen // A watch that is ended from here may say that it could not be read.
-		}
-		if !ok {
-			t.Errorf("the watch has ended: %v", e.Object)
-			return seen
-		}
-		at, _, _ := unstructured.NestedString(o.Object, "spec", "address")
-		switch holder := holders[at]; {
-		case e.Type == watch.Deleted:
-			delete(holders, at)
-		case holder == "":
-			holders[at] = o.GetName()
-			seen++
-		case holder != o.GetName():
-			t.Errorf("%s is allocated to %s while %s has it", at, o.GetName(), holder)
-		}
-	}
-	if ctx.Err() == nil {
-		t.Error("the watch has ended before the test")
-	}
-	return seen
+	t.Logf("%d IPAddresses came and went; faults: %v", judged(), proxy.Counts())
 }

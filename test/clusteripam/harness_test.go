@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -76,40 +75,9 @@ func newCluster(t *testing.T, program string, apiServerArgs ...string) *cluster 
 		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace},
 	}}))
 	if program == alone {
-		c.bindAlone()
+		c.do("give permissions", c.cp.BindClusterIPAM(t.Context(), aloneUser, clusteripam.Names()...))
 	}
 	return c
-}
-
-// bindAlone gives the user of cluster-ipam-controller what its chart gives its service account: the roles of all controllers, its Lease, and
-// what a server needs that asks the API server who its clients are.
-func (c *cluster) bindAlone() {
-	ctx, rbac := c.t.Context(), c.kube.RbacV1()
-	user := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: aloneUser}}
-	_, err := rbac.Roles(metav1.NamespaceSystem).Create(ctx, &rbacv1.Role{
-		ObjectMeta: metav1.ObjectMeta{Name: alone},
-		Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create", "get", "update"}},
-			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch"}},
-		},
-	}, metav1.CreateOptions{})
-	c.do("make a role", err)
-	everywhere := []string{"system:auth-delegator"}
-	for _, name := range clusteripam.Names() {
-		everywhere = append(everywhere, "system:controller:"+name)
-	}
-	for _, role := range everywhere {
-		_, err := rbac.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: alone + ":" + role}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}, Subjects: user,
-		}, metav1.CreateOptions{})
-		c.do("bind a role", err)
-	}
-	for _, role := range []string{alone, "extension-apiserver-authentication-reader"} {
-		_, err := rbac.RoleBindings(metav1.NamespaceSystem).Create(ctx, &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: alone + ":" + role}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role}, Subjects: user,
-		}, metav1.CreateOptions{})
-		c.do("bind a role", err)
-	}
 }
 
 // start starts the program, with the controllers and, in kube-controller-manager, the garbage collector.
