@@ -42,9 +42,8 @@ func TestPoolsBehindABadNetwork(t *testing.T) {
 	}
 	start()
 
-	n := c.in(t, "bad-network")
-	n.pool("p", fmt.Sprintf("{addresses: [10.0.0.1-10.0.0.%d], prefix: 24}", size))
-	judged := controlplane.JudgeIPAddresses(t, n.of(addresses))
+	c.create(pools, "p", fmt.Sprintf("{spec: {addresses: [10.0.0.1-10.0.0.%d], prefix: 24}}", size))
+	judged := controlplane.JudgeIPAddresses(t, c.of(addresses))
 
 	// A late request arrives within the time that the fence allows for its way.
 	bad := faultproxy.Faults{LoseAnswers: 0.08, DelayRequests: 0.08, DelayAnswers: 0.04, Refuse: 0.08, Drop: 0.04, MaxDelay: 3 * time.Second}
@@ -55,8 +54,8 @@ func TestPoolsBehindABadNetwork(t *testing.T) {
 		name := fmt.Sprintf("c%d", d.IntN(names))
 		claim := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "ipam.cluster.x-k8s.io/v1beta2", "kind": "IPAddressClaim", "metadata": map[string]any{"name": name},
 			"spec": map[string]any{"poolRef": map[string]any{"apiGroup": "ipam.cluster.x-k8s.io", "kind": "InClusterIPPool", "name": "p"}}}}
-		if _, err := n.of(requests).Create(t.Context(), claim, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
-			err = n.of(requests).Delete(t.Context(), name, metav1.DeleteOptions{})
+		if _, err := c.of(requests).Create(t.Context(), claim, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+			err = c.of(requests).Delete(t.Context(), name, metav1.DeleteOptions{})
 			if !apierrors.IsNotFound(err) {
 				c.do("delete "+name, err)
 			}
@@ -75,11 +74,11 @@ func TestPoolsBehindABadNetwork(t *testing.T) {
 	proxy.Set(faultproxy.Faults{})
 
 	if err := controlplane.Eventually(t.Context(), 2*time.Minute, func(ctx context.Context) error {
-		claims, err := n.of(requests).List(ctx, metav1.ListOptions{})
+		claims, err := c.of(requests).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
-		all, err := n.addresses(ctx)
+		all, err := c.held(ctx)
 		if err != nil {
 			return err
 		}
