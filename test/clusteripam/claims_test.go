@@ -10,10 +10,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// nodeNetworks are what claims can ask for, and the pool, the number of addresses and the first address that they get. There are more in package claims.
+// nodeNetworks are what claims can ask for, and the pool, the number of addresses and the first address that they get.
 var nodeNetworks = map[string]struct{ of, pool, total, first string }{
 	"list":                {`{ipAddresses: [10.1.0.5, 10.1.0.7], prefix: 24, gateway: 10.1.0.1}`, `{"addresses":["10.1.0.5","10.1.0.7"],"gateway":"10.1.0.1","prefix":24}`, "2", "10.1.0.5"},
+	"list-wins":           {`{cidr: 10.2.0.0/24, ipAddresses: [10.2.0.9], prefix: 24}`, `{"addresses":["10.2.0.9"],"prefix":24}`, "1", "10.2.0.9"},
 	"list-without-prefix": {`{ipAddresses: [10.3.0.9]}`, `{"addresses":["10.3.0.9"],"prefix":0}`, "1", "10.3.0.9"},
+	"without-prefix":      {`{cidr: 172.16.41.200/29}`, `{"addresses":["172.16.41.200/29"],"prefix":29}`, "6", "172.16.41.201"},
+	"v6":                  {`{cidr: "fd00::/120", gateway: "fd00::1", prefix: 120}`, `{"addresses":["fd00::/120"],"gateway":"fd00::1","prefix":120}`, "254", "fd00::2"},
 	"large-v6":            {`{cidr: "fd01::/64", gateway: "fd01::1", prefix: 64}`, `{"addresses":["fd01::/64"],"gateway":"fd01::1","prefix":64}`, "9223372036854775807", "fd01::2"},
 }
 
@@ -37,6 +40,8 @@ func TestClaims(t *testing.T) {
 		c.create(claims, "c", `{spec: {provider: in-cluster, cluster: d, nodeNetwork: {ipAddresses: [10.0.0.1-10.0.0.5]}}}`)
 		c.untilCondition(claims, "c", "InvalidClaimCondition", "message",
 			`"spec.nodeNetwork.ipAddresses has \"10.0.0.1-10.0.0.5\", which is not a single address. Write every address of its own, or use cidr."`)
+		c.create(claims, "no-cidr", `{spec: {provider: in-cluster, nodeNetwork: {cidr: not-a-valid-cidr}}}`)
+		c.untilCondition(claims, "no-cidr", "InvalidClaimCondition", "reason", `"InvalidClaim"`)
 		c.until(claims, "c", map[string]string{"status.bound": "false"})
 		c.untilEvent("c", "InvalidClaim")
 		if c.get(ipams, "c") != nil || c.get(pools, "c") != nil {

@@ -90,6 +90,7 @@ func TestKinds(t *testing.T) {
 		"claim: another provider":                    {of: claims, object: `{spec: {provider: metal3}}`, want: needsTypes},
 		"claim: everything":                          {of: claims, object: `{spec: {provider: in-cluster, cluster: d, clusterIPAMRef: c, nodeNetwork: {cidr: 10.0.0.0/24, gateway: 10.0.0.1, prefix: 24, ipAddresses: [10.0.0.5]}, clusterNetwork: {cidr: 10.1.0.0/16}, externalNetwork: {ipAddresses: [192.0.2.1]}}}`},
 		"claim: texts and numbers that mean nothing": {of: claims, object: `{spec: {provider: in-cluster, nodeNetwork: {cidr: nope, gateway: none, prefix: -5, ipAddresses: ["", a-b]}}}`},
+		"claim: prefix as a text":                    {of: claims, object: `{spec: {provider: in-cluster, nodeNetwork: {prefix: "24"}}}`, want: "spec.nodeNetwork.prefix: Invalid value"},
 		"claim: cluster is set later":                {of: claims, was: claimSpec, object: `{spec: {provider: in-cluster, cluster: d}}`},
 		"claim: cluster is changed":                  {of: claims, was: `{spec: {provider: in-cluster, cluster: d}}`, object: `{spec: {provider: in-cluster, cluster: e}}`, want: "Cluster" + onceSet},
 		"claim: cluster is emptied":                  {of: claims, was: `{spec: {provider: in-cluster, cluster: d}}`, object: `{spec: {provider: in-cluster, cluster: ""}}`, want: "Cluster" + onceSet},
