@@ -145,8 +145,6 @@ func TestKinds(t *testing.T) {
 	})
 }
 
-const condition = `{type: Ready, status: "True", reason: R, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}`
-
 // TestPoolRules shows that the API server refuses by itself the pools that the in-cluster provider refuses in its webhook, and says what to do.
 func TestPoolRules(t *testing.T) {
 	pool := func(spec, want string) row {
