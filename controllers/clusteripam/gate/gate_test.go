@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -166,34 +165,18 @@ func TestInlineClaim(t *testing.T) {
 // TestMovedAway: clusterctl deletes the inline claim before its ClusterDeployment, which does not make it again.
 func TestMovedAway(t *testing.T) {
 	q := &queue{}
-	term := &runner.Term{Queue: q, API: none{t: t}}
-	l := newLogic(term)
+	term := &runner.Term{Queue: q}
+	newLogic(term)
 	d := contracttest.Parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d", "namespace": "t", "uid": "v"}, "spec": {"ipamClaim": {"ref": "d-ipam", "spec": {"provider": "in-cluster"}}}}`)
 	claim := contracttest.Parsed[v1beta1.ClusterIPAMClaim](t, `{"metadata": {"name": "d-ipam", "namespace": "t", "annotations": {"clusterctl.cluster.x-k8s.io/delete-for-move": ""}, "ownerReferences": [{"kind": "ClusterDeployment", "name": "d", "uid": "v"}]}}`)
 	contracttest.Show(term, runner.ClusterDeployments, d)
 	contracttest.Show(term, runner.ClusterIPAMClaims, claim)
-	if err := l.Reconcile(t.Context(), runner.KeyOf(runner.ClusterDeployments, d)); err != nil {
-		t.Error(err)
+	if w := decide(view{Deployment: d, Claim: claim}); w != nil {
+		t.Errorf("writes %v", w)
 	}
 	if contracttest.Gone(term, runner.ClusterIPAMClaims, claim); len(q.names) != 1 {
 		t.Errorf("queued: %q, want only the ClusterDeployment itself", q.names)
 	}
-}
-
-// none is an API server on which nothing may be created or patched.
-type none struct {
-	runner.API
-	t *testing.T
-}
-
-func (n none) Create(_ context.Context, kind *runner.Kind, o, _ metav1.Object) error {
-	n.t.Errorf("the %v %s is created", kind, o.GetName())
-	return nil
-}
-
-func (n none) Patch(_ context.Context, kind *runner.Kind, of types.NamespacedName, _ runner.Patch, _ metav1.Object) error {
-	n.t.Errorf("the %v %s is patched", kind, of.Name)
-	return nil
 }
 
 // TestClaimOfSomebodyElse: a claim that has the name of the one that a ClusterDeployment describes is only changed if it was created for it.
