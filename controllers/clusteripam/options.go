@@ -105,10 +105,10 @@ func (o *Options) Build(name string, config *rest.Config, fence writes.Fence) (*
 	switch name {
 	case claims.Name:
 		base.Other = o.k0rdent()
-		return claims.New(claims.Config{Config: base, Workers: workers, Namespace: o.namespace, DefaultInstance: o.instance})
+		return claims.New(base, workers, o.namespace, o.instance)
 	case gate.Name:
 		base.Other = o.k0rdent()
-		return gate.New(gate.Config{Config: base, Workers: workers, Namespace: o.namespace})
+		return gate.New(base, workers, o.namespace)
 	case incluster.Name:
 		base.Yield = o.yield
 		return incluster.New(incluster.Config{Config: base, Workers: workers, Namespace: o.namespace, WatchFilter: o.watchFilter})

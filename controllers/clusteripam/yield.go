@@ -21,21 +21,21 @@ func (o *Options) k0rdent() *runner.Other {
 	return &runner.Other{Program: "k0rdent's manager", Namespace: o.k0rdentNamespace, Name: k0rdentLease}
 }
 
-// labelProvider on a CustomResourceDefinition names the provider of Cluster API that has installed it. A Lease would not tell: leader
-// election of these providers is off by default, and two of them use one name.
-const labelProvider = "cluster.x-k8s.io/provider"
-
-// ourProviders is how that label begins where clusterctl has installed these controllers: docs/install/files.md names the providers.
-const ourProviders = "ipam-multicidr"
-
-// pools are the kinds whose CustomResourceDefinitions a provider brings. Those of claims and addresses belong to Cluster API itself.
-var pools = []*runner.Kind{runner.InClusterIPPools, runner.GlobalInClusterIPPools, runner.InClusterPrefixPools, runner.GlobalInClusterPrefixPools, runner.InfobloxIPPools, runner.InfobloxInstances}
+const (
+	// labelProvider on a CustomResourceDefinition names the provider of Cluster API that has installed it. A Lease would not tell: leader
+	// election of these providers is off by default, and two of them use one name.
+	labelProvider = "cluster.x-k8s.io/provider"
+	// core is the provider of claims, addresses and Clusters: Cluster API itself, which allocates nothing.
+	core = "cluster-api"
+	// ourProviders is how the label begins where clusterctl has installed these controllers: docs/install/files.md names the providers.
+	ourProviders = "ipam-multicidr"
+)
 
 // yield implements runner.Yield: an allocator leaves its pools to another provider, unless it is forced not to.
 func (o *Options) yield(labels map[*runner.Kind]map[string]string) (why string) {
 	var owned []string
 	for kind, of := range labels {
-		if provider := of[labelProvider]; provider != "" && !strings.HasPrefix(provider, ourProviders) && slices.Contains(pools, kind) {
+		if provider := of[labelProvider]; provider != "" && provider != core && !strings.HasPrefix(provider, ourProviders) {
 			owned = append(owned, fmt.Sprintf("%s (%s)", kind, provider))
 		}
 	}

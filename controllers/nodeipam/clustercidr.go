@@ -131,7 +131,7 @@ func (c *Controller) tellAlarm(s *allocator.State, cc *networkingv1.ClusterCIDR,
 	if alarm == "" || before != nil && before.Reason == now.Reason || alarm == ReasonDeletionBlocked && !s.InUse(cc.Name) {
 		return
 	}
-	c.events.tell(clusterCIDRReference(cc), alarm, now.Message)
+	c.events.Warn(clusterCIDRReference(cc), alarm, now.Message)
 }
 
 // shows reports whether a status contains everything in want. What others wrote beside that stays theirs.
@@ -201,7 +201,7 @@ func (c *Controller) writeAllocation(ctx context.Context, cc *networkingv1.Clust
 	if err == nil {
 		klog.FromContext(ctx).Info("Followed the flags", "clusterCIDR", klog.KObj(cc), "allocation", mode)
 		if why := fromflags.Superseded(cc, c.FromFlags); mode == networkingv1.AllocationDisabled && why != "" {
-			c.events.tell(clusterCIDRReference(cc), ReasonSuperseded, fromflags.Event(cc, why))
+			c.events.Warn(clusterCIDRReference(cc), ReasonSuperseded, fromflags.Event(cc, why))
 		}
 	}
 	return err

@@ -23,6 +23,7 @@ import (
 	"github.com/multicidr/controller-manager/apis/generated/clientset/versioned"
 	"github.com/multicidr/controller-manager/apis/generated/informers/externalversions"
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
+	"github.com/multicidr/controller-manager/controllers/events"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/api"
@@ -76,7 +77,7 @@ type Controller struct {
 	api      api.API
 	health   *health.Health
 	informer cache.SharedIndexInformer // of ClusterCIDRs
-	events   *events
+	events   *events.Writer
 
 	nodeQueue, clusterCIDRQueue queues.Queue[string]
 
@@ -107,7 +108,7 @@ func New(cfg Config) (*Controller, error) {
 		clusterCIDRQueue: queues.New[string]("multi_cidr_node_ipam_clustercidrs", queues.RetryMax),
 		state:            allocator.New(),
 		clusterCIDRs:     map[string]*clusterCIDR{},
-		events:           newEvents(cfg.Client),
+		events:           events.New(cfg.Client, Name),
 	}
 	c.api = api.API{ClusterCIDRs: cfg.ClusterCIDRClient, Fence: cfg.Fence, Limiter: cfg.Limiter}
 	factory := externalversions.NewSharedInformerFactoryWithOptions(cfg.ClusterCIDRClient, 0, externalversions.WithTransform(WithoutManagedFields))
@@ -147,7 +148,7 @@ func (c *Controller) Run(ctx context.Context) {
 	defer wg.Wait()
 	defer c.nodeQueue.ShutDown()
 	defer c.clusterCIDRQueue.ShutDown()
-	defer c.events.start()()
+	defer c.events.Start()()
 
 	if !c.start(ctx) {
 		return

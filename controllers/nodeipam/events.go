@@ -1,20 +1,12 @@
 package nodeipam
 
 import (
-	"time"
-
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	utilcache "k8s.io/apimachinery/pkg/util/cache"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/record"
 
 	networkingv1 "github.com/multicidr/controller-manager/apis/networking/v1"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/allocator"
 	"github.com/multicidr/controller-manager/controllers/nodeipam/health"
-	"github.com/multicidr/controller-manager/controllers/text"
 )
 
 // Reasons of events on Nodes, beside the findings of package allocator. All events have type Warning.
@@ -48,47 +40,6 @@ var alarms = map[string]string{
 	networkingv1.ReasonTerminating: ReasonDeletionBlocked,
 }
 
-const (
-	// saidFor is how long an event is not repeated.
-	saidFor = 10 * time.Minute
-	// maxSaid limits how many events are remembered.
-	maxSaid = 100_000
-)
-
-// events writes events without ever blocking a worker. Events that are dropped, because many come at once, are no loss: the condition, the
-// metric and `kubectl node-ipam explain` say the same.
-type events struct {
-	client      kubernetes.Interface
-	broadcaster record.EventBroadcaster
-	recorder    record.EventRecorder
-	// said is the message of the last event, by object and reason.
-	said *utilcache.LRUExpireCache
-}
-
-func newEvents(client kubernetes.Interface) *events {
-	broadcaster := record.NewBroadcaster()
-	return &events{
-		client: client, broadcaster: broadcaster, said: utilcache.NewLRUExpireCache(maxSaid),
-		recorder: broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: Name}),
-	}
-}
-
-// start begins to write, and returns what ends it.
-func (e *events) start() (stop func()) {
-	e.broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: e.client.CoreV1().Events(v1.NamespaceAll)})
-	return e.broadcaster.Shutdown
-}
-
-// tell writes an event, unless the last one about this object and reason had the same message and is recent.
-func (e *events) tell(about v1.ObjectReference, reason, message string) {
-	key := string(about.UID) + "/" + reason
-	if last, ok := e.said.Get(key); ok && last == message {
-		return
-	}
-	e.said.Add(key, message, saidFor)
-	e.recorder.Event(&about, v1.EventTypeWarning, reason, text.Cut(message, text.MaxMessage))
-}
-
 func nodeReference(name string, uid types.UID) v1.ObjectReference {
 	return v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: uid}
 }
@@ -114,8 +65,8 @@ func (c *Controller) tellWriteFailed(kind health.Kind, name, why string) {
 	switch {
 	case about.UID == "":
 	case kind == health.WritesStatus:
-		c.events.tell(about, ReasonStatusWriteFailed, "The status cannot be written: "+why)
+		c.events.Warn(about, ReasonStatusWriteFailed, "The status cannot be written: "+why)
 	case kind == health.WritesNode:
-		c.events.tell(about, ReasonWriteFailed, "podCIDRs cannot be written: "+why)
+		c.events.Warn(about, ReasonWriteFailed, "podCIDRs cannot be written: "+why)
 	}
 }

@@ -97,7 +97,7 @@ func (c *Controller) writtenByOther(node *v1.Node) {
 	}
 	metrics.AssignedByOther()
 	klog.Background().Error(nil, "Another allocator is on", "node", klog.KObj(node), "message", message)
-	c.events.tell(nodeReference(node.Name, node.UID), ReasonAssignedByOther, message+".")
+	c.events.Warn(nodeReference(node.Name, node.UID), ReasonAssignedByOther, message+".")
 }
 
 // seeClusterCIDR records a ClusterCIDR. A disabled or deleted one stops allocating at once, even while its worker waits for an answer.

@@ -69,10 +69,10 @@ func (c *Controller) tell(s *allocator.State, name string) (pending bool) {
 	view, _ := s.Node(name)
 	reason, message := s.Why(name)
 	if pending = reason != "" && reason != allocator.NoneNeeded; pending {
-		c.events.tell(nodeReference(name, view.UID), ReasonNotAvailable, message)
+		c.events.Warn(nodeReference(name, view.UID), ReasonNotAvailable, message)
 	}
 	for reason, message := range s.Findings(name) {
-		c.events.tell(nodeReference(name, view.UID), reason, message)
+		c.events.Warn(nodeReference(name, view.UID), reason, message)
 	}
 	return pending
 }

@@ -1,8 +1,6 @@
 package clusteripam
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -10,45 +8,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 )
-
-// untilCondition waits until a field of a condition has a value, as JSON; empty if there is to be no such condition.
-func (c *cluster) untilCondition(resource schema.GroupVersionResource, name, kind, field, want string) {
-	c.t.Helper()
-	last := ""
-	err := wait.PollUntilContextTimeout(c.t.Context(), poll, patience, true, func(context.Context) (bool, error) {
-		last = ""
-		object := c.get(resource, name)
-		for i := range 10 {
-			if prefix := fmt.Sprintf("status.conditions.%d", i); at(object, prefix+".type") == `"`+kind+`"` {
-				last = at(object, prefix+"."+field)
-			}
-		}
-		return last == want, nil
-	})
-	if err != nil {
-		c.t.Fatalf("condition %s of %s %s: %s is %s, want %s: %s", kind, kinds[resource], name, field, last, want, asJSON(c.get(resource, name)))
-	}
-}
 
 // nodeNetworks are what claims can ask for, and the pool, the number of addresses and the first address that they get.
 var nodeNetworks = map[string]struct{ of, pool, total, first string }{
 	"list":                {`{ipAddresses: [10.1.0.5, 10.1.0.7], prefix: 24, gateway: 10.1.0.1}`, `{"addresses":["10.1.0.5","10.1.0.7"],"gateway":"10.1.0.1","prefix":24}`, "2", "10.1.0.5"},
 	"list-wins":           {`{cidr: 10.2.0.0/24, ipAddresses: [10.2.0.9], prefix: 24}`, `{"addresses":["10.2.0.9"],"prefix":24}`, "1", "10.2.0.9"},
-	"gateway-elsewhere":   {`{cidr: 10.4.0.0/24, gateway: 10.5.0.1}`, `{"addresses":["10.4.0.0/24"],"gateway":"10.5.0.1","prefix":24}`, "254", "10.4.0.1"},
 	"list-without-prefix": {`{ipAddresses: [10.3.0.9]}`, `{"addresses":["10.3.0.9"],"prefix":0}`, "1", "10.3.0.9"},
 	"without-prefix":      {`{cidr: 172.16.41.200/29}`, `{"addresses":["172.16.41.200/29"],"prefix":29}`, "6", "172.16.41.201"},
 	"v6":                  {`{cidr: "fd00::/120", gateway: "fd00::1", prefix: 120}`, `{"addresses":["fd00::/120"],"gateway":"fd00::1","prefix":120}`, "254", "fd00::2"},
 	"large-v6":            {`{cidr: "fd01::/64", gateway: "fd01::1", prefix: 64}`, `{"addresses":["fd01::/64"],"gateway":"fd01::1","prefix":64}`, "9223372036854775807", "fd01::2"},
-}
-
-// invalidNetworks are what claims cannot ask for, and what is said about them.
-var invalidNetworks = map[string]struct{ network, says string }{
-	"c":            {`{ipAddresses: [10.0.0.1-10.0.0.5]}`, `spec.nodeNetwork.ipAddresses has "10.0.0.1-10.0.0.5", which is not a single address. Write every address of its own, or use cidr.`},
-	"no-cidr":      {`{cidr: not-a-valid-cidr}`, `spec.nodeNetwork.cidr "not-a-valid-cidr" is not a CIDR. Write an address and a prefix length, such as 10.0.0.0/24.`},
-	"no-such-cidr": {`{cidr: 192.168.1.0/33}`, `spec.nodeNetwork.cidr "192.168.1.0/33" is not a CIDR. Write an address and a prefix length, such as 10.0.0.0/24.`},
 }
 
 // warnings returns the reasons of all warnings about a ClusterIPAMClaim, each as often as it was told.
@@ -68,20 +37,19 @@ func (c *cluster) warnings(claim string) (reasons []string) {
 func TestClaims(t *testing.T) {
 	inBothPrograms(t, func(c *cluster) {
 		// A claim that cannot be carried out says why, and nothing is created for it.
-		for name, claim := range invalidNetworks {
-			c.create(claims, name, `{spec: {provider: in-cluster, cluster: d, nodeNetwork: `+claim.network+`}}`)
-		}
-		for name, claim := range invalidNetworks {
-			c.untilCondition(claims, name, "InvalidClaimCondition", "message", asJSON(claim.says))
-			c.until(claims, name, map[string]string{"status.bound": "false"})
-			c.untilEvent(name, "InvalidClaim")
-			if c.get(ipams, name) != nil || c.get(pools, name) != nil {
-				t.Errorf("the invalid claim %s has a ClusterIPAM or a pool", name)
-			}
+		c.create(claims, "c", `{spec: {provider: in-cluster, cluster: d, nodeNetwork: {ipAddresses: [10.0.0.1-10.0.0.5]}}}`)
+		c.untilCondition(claims, "c", "InvalidClaimCondition", "message",
+			`"spec.nodeNetwork.ipAddresses has \"10.0.0.1-10.0.0.5\", which is not a single address. Write every address of its own, or use cidr."`)
+		c.create(claims, "no-cidr", `{spec: {provider: in-cluster, nodeNetwork: {cidr: not-a-valid-cidr}}}`)
+		c.untilCondition(claims, "no-cidr", "InvalidClaimCondition", "reason", `"InvalidClaim"`)
+		c.until(claims, "c", map[string]string{"status.bound": "false"})
+		c.untilEvent("c", "InvalidClaim")
+		if c.get(ipams, "c") != nil || c.get(pools, "c") != nil {
+			t.Error("the invalid claim has a ClusterIPAM or a pool")
 		}
 		for name, network := range nodeNetworks {
 			c.create(claims, name, `{spec: {provider: in-cluster, nodeNetwork: `+network.of+`}}`)
-			c.create(requests, name, `{spec: {poolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: InClusterIPPool, name: `+name+`}}}`)
+			c.create(requests, name, claimOf("InClusterIPPool", name))
 		}
 		for name, network := range nodeNetworks {
 			c.until(pools, name, map[string]string{"spec": network.pool, "status.ipAddresses.total": network.total})
@@ -92,13 +60,11 @@ func TestClaims(t *testing.T) {
 		c.untilCondition(claims, "list-without-prefix", "Warning", "reason", `"PrefixMissing"`)
 
 		// When it is corrected it is bound.
-		for name := range invalidNetworks {
-			c.patch(claims, name, `{spec: {nodeNetwork: {ipAddresses: null, cidr: 172.16.40.200/29}}}`)
-			c.until(claims, name, map[string]string{"status.bound": "true"})
-			c.untilCondition(claims, name, "InvalidClaimCondition", "reason", "")
-			if is := c.warnings(name); !slices.Equal(is, []string{"InvalidClaim"}) {
-				t.Errorf("the warnings about the claim %s were %q", name, is)
-			}
+		c.patch(claims, "c", `{spec: {nodeNetwork: {ipAddresses: null, cidr: 172.16.40.200/29}}}`)
+		c.until(claims, "c", map[string]string{"status.bound": "true"})
+		c.untilCondition(claims, "c", "InvalidClaimCondition", "reason", "")
+		if is := c.warnings("c"); !slices.Equal(is, []string{"InvalidClaim"}) {
+			t.Errorf("the warnings about the claim were %q", is)
 		}
 
 		// An edit reaches the pool. What a user added to the pool stays.
@@ -134,18 +100,6 @@ func TestClaims(t *testing.T) {
 		if at(c.get(deployments, "e"), "spec.config") != "" {
 			t.Error("the claim moved to another ClusterDeployment")
 		}
-
-		// A pool with the addresses of clusterNetwork, which k0rdent's manager made until v1.8, gets others only when somebody has confirmed them.
-		c.create(claims, "widens", `{spec: {provider: in-cluster, nodeNetwork: {ipAddresses: [10.6.0.50, 10.6.0.51], prefix: 24}, clusterNetwork: {ipAddresses: [10.6.0.50, 10.6.0.51]}}}`)
-		c.until(claims, "widens", map[string]string{"status.bound": "true"})
-		c.patch(claims, "widens", `{spec: {nodeNetwork: {cidr: 10.6.0.0/24, ipAddresses: null}}}`)
-		c.untilCondition(claims, "widens", "PoolWouldWiden", "status", `"True"`)
-		c.untilEvent("widens", "PoolWouldWiden")
-		c.until(pools, "widens", map[string]string{"spec.addresses": `["10.6.0.50","10.6.0.51"]`})
-		c.until(claims, "widens", map[string]string{"status.bound": "true"})
-		c.patch(claims, "widens", `{metadata: {annotations: {networking.x-k8s.io/confirm-pool: 10.6.0.0/24}}}`)
-		c.until(pools, "widens", map[string]string{"spec.addresses": `["10.6.0.0/24"]`})
-		c.untilCondition(claims, "widens", "PoolWouldWiden", "status", "")
 
 		// A pool of somebody else is not taken over.
 		c.create(pools, "theirs", `{spec: {addresses: [10.9.0.0/24], prefix: 24}}`)

@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
 	"github.com/multicidr/controller-manager/test/chaos/faultproxy"
@@ -43,14 +42,8 @@ func TestPoolsBehindABadNetwork(t *testing.T) {
 	}
 	start()
 
-	n := c.in(t, "bad-network")
-	n.pool("p", fmt.Sprintf("{addresses: [10.0.0.1-10.0.0.%d], prefix: 24}", size))
-	watching, endWatch := context.WithCancel(t.Context())
-	defer endWatch()
-	watcher, err := n.of(addresses).Watch(watching, metav1.ListOptions{})
-	c.do("watch IPAddresses", err)
-	judged := make(chan int)
-	go func() { judged <- judge(watching, t, watcher) }()
+	c.create(pools, "p", fmt.Sprintf("{spec: {addresses: [10.0.0.1-10.0.0.%d], prefix: 24}}", size))
+	judged := controlplane.JudgeIPAddresses(t, c.of(addresses))
 
 	// A late request arrives within the time that the fence allows for its way.
 	bad := faultproxy.Faults{LoseAnswers: 0.08, DelayRequests: 0.08, DelayAnswers: 0.04, Refuse: 0.08, Drop: 0.04, MaxDelay: 3 * time.Second}
@@ -61,8 +54,8 @@ func TestPoolsBehindABadNetwork(t *testing.T) {
 		name := fmt.Sprintf("c%d", d.IntN(names))
 		claim := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "ipam.cluster.x-k8s.io/v1beta2", "kind": "IPAddressClaim", "metadata": map[string]any{"name": name},
 			"spec": map[string]any{"poolRef": map[string]any{"apiGroup": "ipam.cluster.x-k8s.io", "kind": "InClusterIPPool", "name": "p"}}}}
-		if _, err := n.of(requests).Create(t.Context(), claim, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
-			err = n.of(requests).Delete(t.Context(), name, metav1.DeleteOptions{})
+		if _, err := c.of(requests).Create(t.Context(), claim, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+			err = c.of(requests).Delete(t.Context(), name, metav1.DeleteOptions{})
 			if !apierrors.IsNotFound(err) {
 				c.do("delete "+name, err)
 			}
@@ -81,11 +74,11 @@ func TestPoolsBehindABadNetwork(t *testing.T) {
 	proxy.Set(faultproxy.Faults{})
 
 	if err := controlplane.Eventually(t.Context(), 2*time.Minute, func(ctx context.Context) error {
-		claims, err := n.of(requests).List(ctx, metav1.ListOptions{})
+		claims, err := c.of(requests).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
-		all, err := n.addresses(ctx)
+		all, err := c.held(ctx)
 		if err != nil {
 			return err
 		}
@@ -108,36 +101,5 @@ func TestPoolsBehindABadNetwork(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
-	endWatch()
-	t.Logf("%d IPAddresses came and went; faults: %v", <-judged, proxy.Counts())
-}
-
-// judge watches, until ctx ends, that no two IPAddresses have one address. It returns how many there were.
-func judge(ctx context.Context, t *testing.T, watcher watch.Interface) (seen int) {
-	defer watcher.Stop()
-	holders := map[string]string{}
-	for e := range watcher.ResultChan() {
-		o, ok := e.Object.(*unstructured.Unstructured)
-		if !ok && ctx.Err() != nil {
-			return seen // A watch that is ended from here may say that it could not be read.
-		}
-		if !ok {
-			t.Errorf("the watch has ended: %v", e.Object)
-			return seen
-		}
-		at, _, _ := unstructured.NestedString(o.Object, "spec", "address")
-		switch holder := holders[at]; {
-		case e.Type == watch.Deleted:
-			delete(holders, at)
-		case holder == "":
-			holders[at] = o.GetName()
-			seen++
-		case holder != o.GetName():
-			t.Errorf("%s is allocated to %s while %s has it", at, o.GetName(), holder)
-		}
-	}
-	if ctx.Err() == nil {
-		t.Error("the watch has ended before the test")
-	}
-	return seen
+	t.Logf("%d IPAddresses came and went; faults: %v", judged(), proxy.Counts())
 }

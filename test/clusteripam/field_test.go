@@ -1,7 +1,6 @@
 package clusteripam
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -10,9 +9,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/multicidr/controller-manager/test/controlplane"
-	"github.com/multicidr/controller-manager/test/wapitest"
 )
 
 // claimOf is an IPAddressClaim of a pool, as YAML.
@@ -91,43 +87,4 @@ func TestClaimsThatGoAtOnce(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestTextsNameTheCause: a grace period, and a name outside of the DNS zone of the pool.
-func TestTextsNameTheCause(t *testing.T) {
-	c := newCluster(t, alone)
-	c.apply(crds)
-	c.start()
-	c.create(pools, "p", `{spec: {addresses: [10.0.0.10-10.0.0.12], prefix: 24, addressReuseGracePeriodSeconds: 60}}`)
-	for i := range 3 {
-		c.create(requests, fmt.Sprint("a", i), claimOf("InClusterIPPool", "p"))
-		c.until(requests, fmt.Sprint("a", i), ready("True", "Ready"))
-	}
-	c.delete(requests, "a0")
-	c.create(requests, "late", claimOf("InClusterIPPool", "p"))
-	c.until(requests, "late", ready("False", "PoolExhausted"))
-	c.eventuallySays(requests, "late", "spec.addressReuseGracePeriodSeconds")
-
-	grid := wapitest.NewGrid("10.9.0.0/24")
-	grid.Zones["default"] = []string{"example.com"}
-	server := withInfoblox(c, "i", grid)
-	c.create(infoblox, "z", `{spec: {instance: {name: i}, dnsZone: example.com, subnets: [{cidr: 10.9.0.0/24}]}}`)
-	c.until(infoblox, "z", ready("True", "Ready"))
-	c.request("short", "z", `annotations: {ipam.cluster.x-k8s.io/hostname: node1}`)
-	c.until(requests, "short", ready("True", "Ready"))
-	c.untilRecords(server, "node1.example.com 10.9.0.1")
-	c.request("outside", "z", `annotations: {ipam.cluster.x-k8s.io/hostname: node2.example.org}`)
-	c.eventuallySays(requests, "outside", "example.com")
-	c.untilRecords(server, "node1.example.com 10.9.0.1")
-}
-
-// eventuallySays waits until the first condition of an object has this in its message.
-func (c *cluster) eventuallySays(of schema.GroupVersionResource, name, text string) {
-	c.t.Helper()
-	c.do("wait", controlplane.Eventually(c.t.Context(), patience, func(context.Context) error {
-		if said := at(c.get(of, name), "status.conditions.0.message"); !strings.Contains(said, text) {
-			return fmt.Errorf("%s says %s, want %q in it", name, said, text)
-		}
-		return nil
-	}))
 }

@@ -1,15 +1,10 @@
 package clusteripam
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/multicidr/controller-manager/controllers/clusteripam"
 )
@@ -72,44 +67,6 @@ func TestFlow(t *testing.T) {
 	})
 }
 
-// TestNeverTwice fills a pool with more claims than it has addresses, and kills the program halfway.
-func TestNeverTwice(t *testing.T) {
-	inBothPrograms(t, func(c *cluster) {
-		c.create(claims, "c", `{spec: {provider: in-cluster, nodeNetwork: {cidr: 192.168.1.0/25, gateway: 192.168.1.1}}}`)
-		c.until(claims, "c", map[string]string{"status.bound": "true"})
-		const usable = 125
-		for i := range usable + 1 {
-			c.create(requests, fmt.Sprintf("r%03d", i), requestOfC)
-			if i == usable/2 {
-				c.restart()
-			}
-		}
-		c.until(pools, "c", map[string]string{"status.ipAddresses.used": fmt.Sprint(usable), "status.ipAddresses.free": "0"})
-		// An address counts as used from when it is chosen, a moment before its IPAddress exists.
-		list := &unstructured.UnstructuredList{}
-		c.do("wait for all IPAddresses", wait.PollUntilContextTimeout(t.Context(), poll, patience, true, func(ctx context.Context) (_ bool, err error) {
-			list, err = c.of(addresses).List(ctx, metav1.ListOptions{})
-			return err == nil && len(list.Items) >= usable, err
-		}))
-		holders := map[string]string{}
-		for i := range list.Items {
-			address := at(&list.Items[i], "spec.address")
-			if other := holders[address]; other != "" {
-				t.Errorf("%s and %s both have %s", other, list.Items[i].GetName(), address)
-			}
-			holders[address] = list.Items[i].GetName()
-		}
-		for _, reserved := range []string{"0", "1", "127"} {
-			if holder := holders[`"192.168.1.`+reserved+`"`]; holder != "" {
-				t.Errorf("%s has 192.168.1.%s, which is reserved", holder, reserved)
-			}
-		}
-		if len(holders) != usable {
-			t.Errorf("%d addresses are allocated, want %d", len(holders), usable)
-		}
-	})
-}
-
 // TestLateKinds starts the program before any CustomResourceDefinition exists, and deletes them while they are in use. It waits, says what is missing
 // without filling its log, and begins by itself.
 func TestLateKinds(t *testing.T) {
@@ -145,19 +102,5 @@ func TestLateKinds(t *testing.T) {
 			}
 			install()
 		})
-	}
-}
-
-// untilHealth waits until a controller's health check says something.
-func (c *cluster) untilHealth(controller, want string) {
-	c.t.Helper()
-	var says string
-	err := wait.PollUntilContextTimeout(c.t.Context(), poll, patience, true, func(ctx context.Context) (bool, error) {
-		_, body, err := c.manager.Get(ctx, "/healthz/"+controller)
-		says = string(body)
-		return err == nil && strings.Contains(says, want), nil
-	})
-	if err != nil {
-		c.t.Fatalf("the health check of %s says %q, want %q", controller, says, want)
 	}
 }

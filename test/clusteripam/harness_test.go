@@ -12,13 +12,12 @@ import (
 	"testing"
 	"time"
 
-	rbacv1 "k8s.io/api/rbac/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
@@ -30,8 +29,7 @@ import (
 const (
 	// patience is how long something may take. It only shows on a failure.
 	patience = time.Minute
-	poll     = 20 * time.Millisecond
-
+	// namespace has the objects of a test that needs no other.
 	namespace = "t"
 	// aloneUser is who cluster-ipam-controller is here.
 	aloneUser = "cluster-ipam"
@@ -46,6 +44,7 @@ const (
 // cluster is a control plane with one of the programs on it.
 type cluster struct {
 	t       *testing.T
+	ns      string // of the objects
 	cp      *controlplane.ControlPlane
 	dynamic dynamic.Interface
 	kube    kubernetes.Interface
@@ -69,47 +68,25 @@ func inBothPrograms(t *testing.T, test func(c *cluster)) {
 
 // newCluster starts a control plane with the permissions, but neither CRDs nor the program.
 func newCluster(t *testing.T, program string, apiServerArgs ...string) *cluster {
-	c := &cluster{t: t, cp: controlplane.StartForTest(t, controlplane.Options{APIServerArgs: apiServerArgs}), program: program}
+	c := &cluster{t: t, ns: namespace, cp: controlplane.StartForTest(t, controlplane.Options{APIServerArgs: apiServerArgs}), program: program}
 	c.dynamic, c.kube = dynamic.NewForConfigOrDie(c.cp.AdminConfig()), kubernetes.NewForConfigOrDie(c.cp.AdminConfig())
 	c.apply("../../manifests/clusteripam/rbac")
-	c.do("make a namespace", c.cp.ApplyObjects(t.Context(), &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace},
-	}}))
+	c = c.in(namespace)
 	if program == alone {
-		c.bindAlone()
+		c.do("give permissions", c.cp.BindClusterIPAM(t.Context(), aloneUser, clusteripam.Names()...))
 	}
 	return c
 }
 
-// bindAlone gives the user of cluster-ipam-controller what its chart gives its service account: the roles of all controllers, its Lease, and
-// what a server needs that asks the API server who its clients are.
-func (c *cluster) bindAlone() {
-	ctx, rbac := c.t.Context(), c.kube.RbacV1()
-	user := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: aloneUser}}
-	_, err := rbac.Roles(metav1.NamespaceSystem).Create(ctx, &rbacv1.Role{
-		ObjectMeta: metav1.ObjectMeta{Name: alone},
-		Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create", "get", "update"}},
-			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch"}},
-		},
-	}, metav1.CreateOptions{})
-	c.do("make a role", err)
-	everywhere := []string{"system:auth-delegator"}
-	for _, name := range clusteripam.Names() {
-		everywhere = append(everywhere, "system:controller:"+name)
-	}
-	for _, role := range everywhere {
-		_, err := rbac.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: alone + ":" + role}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}, Subjects: user,
-		}, metav1.CreateOptions{})
-		c.do("bind a role", err)
-	}
-	for _, role := range []string{alone, "extension-apiserver-authentication-reader"} {
-		_, err := rbac.RoleBindings(metav1.NamespaceSystem).Create(ctx, &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: alone + ":" + role}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role}, Subjects: user,
-		}, metav1.CreateOptions{})
-		c.do("bind a role", err)
-	}
+// in returns the cluster with objects in another namespace, which it makes.
+func (c *cluster) in(namespace string) *cluster {
+	c.t.Helper()
+	in := *c
+	in.ns = namespace
+	c.do("make a namespace", c.cp.ApplyObjects(c.t.Context(), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace},
+	}}))
+	return &in
 }
 
 // start starts the program, with the controllers and, in kube-controller-manager, the garbage collector.
@@ -166,7 +143,7 @@ func (c *cluster) of(resource schema.GroupVersionResource) dynamic.ResourceInter
 	if slices.Contains(clusterScoped, resource) {
 		return c.dynamic.Resource(resource)
 	}
-	return c.dynamic.Resource(resource).Namespace(namespace)
+	return c.dynamic.Resource(resource).Namespace(c.ns)
 }
 
 // create creates an object with this content, as YAML.
@@ -175,17 +152,20 @@ func (c *cluster) create(resource schema.GroupVersionResource, name, content str
 	object := &unstructured.Unstructured{}
 	c.do("read the YAML of "+name, yaml.Unmarshal([]byte(content), &object.Object))
 	object.SetAPIVersion(resource.GroupVersion().String())
-	object.SetKind(kinds[resource])
+	if kind, ok := kinds[resource]; ok { // Otherwise the content says it.
+		object.SetKind(kind)
+	}
 	object.SetName(name)
 	var stored *unstructured.Unstructured
-	// A CustomResourceDefinition is served a moment after it was applied.
-	c.do("create "+name, wait.PollUntilContextTimeout(c.t.Context(), poll, patience, true, func(ctx context.Context) (served bool, err error) {
-		stored, err = c.of(resource).Create(ctx, object, metav1.CreateOptions{})
-		if apierrors.IsNotFound(err) {
-			return false, nil
+	var refused error
+	c.eventually(func(ctx context.Context) (err error) { // A CustomResourceDefinition is served a moment after it was applied.
+		if stored, err = c.of(resource).Create(ctx, object, metav1.CreateOptions{}); apierrors.IsNotFound(err) {
+			return err
 		}
-		return true, err
-	}))
+		refused = err
+		return nil
+	})
+	c.do("create "+name, refused)
 	return stored
 }
 
@@ -214,27 +194,76 @@ func (c *cluster) get(resource schema.GroupVersionResource, name string) *unstru
 	return object
 }
 
+// eventually waits until a condition holds.
+func (c *cluster) eventually(condition func(context.Context) error) {
+	c.t.Helper()
+	err := controlplane.Eventually(c.t.Context(), patience, condition)
+	if err == nil {
+		return
+	}
+	if c.manager != nil {
+		_, health, _ := c.manager.Get(c.t.Context(), "/healthz?verbose")
+		c.t.Logf("health: %s", health)
+	}
+	c.t.Fatal(err)
+}
+
 // until waits until an object has all these values, by path, as JSON: "status.bound": `true`. A path that does not exist is "". It returns
 // how long that took.
 func (c *cluster) until(resource schema.GroupVersionResource, name string, want map[string]string) time.Duration {
 	c.t.Helper()
-	var last string
 	began := time.Now()
-	err := wait.PollUntilContextTimeout(c.t.Context(), poll, patience, true, func(context.Context) (bool, error) {
+	c.eventually(func(context.Context) error {
 		object := c.get(resource, name)
 		for path, value := range want {
 			if is := at(object, path); is != value {
-				last = fmt.Sprintf("%s is %s, want %s", path, cmp.Or(is, "missing"), cmp.Or(value, "missing"))
-				return false, nil
+				return fmt.Errorf("%s %s: %s is %s, want %s; the object is %s", kinds[resource], name, path, cmp.Or(is, "missing"), cmp.Or(value, "missing"), asJSON(object))
 			}
 		}
-		return true, nil
+		return nil
 	})
-	if err != nil {
-		_, health, _ := c.manager.Get(c.t.Context(), "/healthz?verbose")
-		c.t.Fatalf("%s %s: %s after %v; the object is %s\nhealth: %s", kinds[resource], name, last, time.Since(began).Round(time.Second), asJSON(c.get(resource, name)), health)
-	}
 	return time.Since(began)
+}
+
+// untilCondition waits until a field of a condition has a value, as JSON; empty if there is to be no such condition.
+func (c *cluster) untilCondition(resource schema.GroupVersionResource, name, kind, field, want string) {
+	c.t.Helper()
+	c.eventually(func(context.Context) error {
+		object, is := c.get(resource, name), ""
+		for i := range 10 {
+			if prefix := fmt.Sprintf("status.conditions.%d", i); at(object, prefix+".type") == `"`+kind+`"` {
+				is = at(object, prefix+"."+field)
+			}
+		}
+		if is != want {
+			return fmt.Errorf("condition %s of %s %s: %s is %s, want %s: %s", kind, kinds[resource], name, field, is, want, asJSON(object))
+		}
+		return nil
+	})
+}
+
+// untilEvent waits for an event about an object.
+func (c *cluster) untilEvent(name, reason string) {
+	c.t.Helper()
+	c.eventually(func(ctx context.Context) error {
+		events, err := c.kube.CoreV1().Events(c.ns).List(ctx, metav1.ListOptions{})
+		if err == nil && !slices.ContainsFunc(events.Items, func(e corev1.Event) bool { return e.InvolvedObject.Name == name && e.Reason == reason }) {
+			err = fmt.Errorf("no event %s about %s", reason, name)
+		}
+		return err
+	})
+}
+
+// untilHealth waits until a controller's health check says something.
+func (c *cluster) untilHealth(controller, want string) {
+	c.t.Helper()
+	c.eventually(func(ctx context.Context) error {
+		_, body, err := c.manager.Get(ctx, "/healthz/"+controller)
+		if err == nil && !strings.Contains(string(body), want) {
+			err = fmt.Errorf("the health check of %s says %q, want %q", controller, body, want)
+		}
+		return err
+	})
 }
 
 // history returns what an object had at a path, as JSON, in each of its versions after one of this or another object.
@@ -282,12 +311,12 @@ func (c *cluster) commandLine() []string {
 // untilGone waits until an object is gone.
 func (c *cluster) untilGone(resource schema.GroupVersionResource, name string) {
 	c.t.Helper()
-	err := wait.PollUntilContextTimeout(c.t.Context(), poll, patience, true, func(context.Context) (bool, error) {
-		return c.get(resource, name) == nil, nil
+	c.eventually(func(context.Context) error {
+		if object := c.get(resource, name); object != nil {
+			return fmt.Errorf("%s %s is still there: %s", kinds[resource], name, asJSON(object))
+		}
+		return nil
 	})
-	if err != nil {
-		c.t.Fatalf("%s %s is still there: %s", kinds[resource], name, asJSON(c.get(resource, name)))
-	}
 }
 
 // at returns a value of an object as JSON; empty if it is not there. Numbers in the path are indexes of lists.

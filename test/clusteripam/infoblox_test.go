@@ -1,6 +1,7 @@
 package clusteripam
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -10,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/multicidr/controller-manager/test/wapitest"
 )
@@ -41,12 +41,12 @@ func records(server *wapitest.Server) (all []string) {
 // untilRecords waits until Infoblox has exactly these host records.
 func (c *cluster) untilRecords(server *wapitest.Server, want ...string) {
 	c.t.Helper()
-	err := wait.PollUntilContextTimeout(c.t.Context(), poll, patience, true, wait.ConditionFunc(func() (bool, error) {
-		return slices.Equal(records(server), want), nil
-	}).WithContext())
-	if err != nil {
-		c.t.Fatalf("Infoblox has %q, want %q", records(server), want)
-	}
+	c.eventually(func(context.Context) error {
+		if is := records(server); !slices.Equal(is, want) {
+			return fmt.Errorf("Infoblox has %q, want %q", is, want)
+		}
+		return nil
+	})
 }
 
 // writesOf counts the requests that were sent to change something.
@@ -62,7 +62,7 @@ func writesOf(server *wapitest.Server) map[string]int {
 
 func (c *cluster) request(name, pool string, metadata ...string) {
 	c.t.Helper()
-	c.create(requests, name, fmt.Sprintf(`{metadata: {%s}, spec: {poolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: InfobloxIPPool, name: %s}}}`, strings.Join(metadata, ", "), pool))
+	c.create(requests, name, claimOf("InfobloxIPPool", pool, metadata...))
 }
 
 func ready(status, reason string) map[string]string {
@@ -253,18 +253,6 @@ func TestInfobloxNotReady(t *testing.T) {
 		c.untilGone(requests, "a")
 		c.untilRecords(server)
 	})
-}
-
-// untilEvent waits for an event about an IPAddressClaim.
-func (c *cluster) untilEvent(name, reason string) {
-	c.t.Helper()
-	err := wait.PollUntilContextTimeout(c.t.Context(), poll, patience, true, wait.ConditionFunc(func() (bool, error) {
-		events, err := c.kube.CoreV1().Events(namespace).List(c.t.Context(), metav1.ListOptions{})
-		return err == nil && slices.ContainsFunc(events.Items, func(e corev1.Event) bool { return e.InvolvedObject.Name == name && e.Reason == reason }), nil
-	}).WithContext())
-	if err != nil {
-		c.t.Fatalf("no event %s about %s", reason, name)
-	}
 }
 
 // TestInfobloxRelease is what a claim in deletion may be like: its user wishes another name, others have finalizers on it, and this program cannot read

@@ -1,17 +1,13 @@
 package clusteripam
 
 import (
-	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"github.com/google/go-cmp/cmp"
 
-	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
 	"github.com/multicidr/controller-manager/test/wapitest"
 )
 
@@ -21,134 +17,77 @@ func TestNamespaces(t *testing.T) {
 	inBothPrograms(t, func(c *cluster) {
 		server := withInfoblox(c, "i", wapitest.NewGrid("10.9.0.0/24"))
 		c.create(globalPools, "g", `{spec: {addresses: [10.7.0.1-10.7.0.9], prefix: 24}}`)
-		east, west := c.in(c.t, "east"), c.in(c.t, "west")
-		both := []*space{east, west}
+		c.collectGarbage()
+		east, west := c.in("east"), c.in("west")
+		both := []*cluster{east, west}
 		for _, n := range both {
-			n.put(`{apiVersion: k0rdent.mirantis.com/v1beta1, kind: ClusterIPAMClaim, metadata: {name: c}, spec: {provider: in-cluster, cluster: d, nodeNetwork: {cidr: 10.0.0.0/24, gateway: 10.0.0.1}}}`)
-			n.put(`{apiVersion: k0rdent.mirantis.com/v1beta1, kind: ClusterDeployment, metadata: {name: d}, spec: {template: x, ipamClaim: {ref: c}}}`)
-			n.put(`{apiVersion: k0rdent.mirantis.com/v1beta1, kind: ClusterDeployment, metadata: {name: e}, spec: {template: x, ipamClaim: {spec: {provider: in-cluster, nodeNetwork: {cidr: 10.1.0.0/24}}}}}`)
-			n.put(`{apiVersion: k0rdent.mirantis.com/v1beta1, kind: ClusterIPAMClaim, metadata: {name: x}, spec: {provider: ipam-infoblox, nodeNetwork: {cidr: 10.9.0.0/24, gateway: 10.9.0.254}}}`)
-			n.has(claims, "c", map[string]string{"status.bound": "true"})
-			n.has(claims, "x", map[string]string{"status.bound": "true"})
-			n.has(deployments, "d", map[string]string{"spec.config.ipPool.config.name": `"c"`, "status.conditions.0.status": `"True"`})
-			n.has(deployments, "e", map[string]string{"spec.config.ipPool.config.name": `"e-ipam"`, "status.conditions.0.status": `"True"`})
+			n.create(claims, "c", `{spec: {provider: in-cluster, cluster: d, nodeNetwork: {cidr: 10.0.0.0/24, gateway: 10.0.0.1}}}`)
+			n.create(deployments, "d", `{spec: {template: x, ipamClaim: {ref: c}}}`)
+			n.create(deployments, "e", `{spec: {template: x, ipamClaim: {spec: {provider: in-cluster, nodeNetwork: {cidr: 10.1.0.0/24}}}}}`)
+			n.create(claims, "x", `{spec: {provider: ipam-infoblox, nodeNetwork: {cidr: 10.9.0.0/24, gateway: 10.9.0.254}}}`)
+			n.until(claims, "c", map[string]string{"status.bound": "true"})
+			n.until(claims, "x", map[string]string{"status.bound": "true"})
+			n.until(deployments, "d", map[string]string{"spec.config.ipPool.config.name": `"c"`, "status.conditions.0.status": `"True"`})
+			n.until(deployments, "e", map[string]string{"spec.config.ipPool.config.name": `"e-ipam"`, "status.conditions.0.status": `"True"`})
 		}
 		for _, n := range both {
-			n.claim("a", "c")
-			n.has(addresses, "a", map[string]string{"spec.address": `"10.0.0.2"`})
-			n.usage("c", v1alpha2.PoolUsage{Total: 253, Free: 252, Used: 1})
+			n.create(requests, "a", claimOf("InClusterIPPool", "c"))
+			n.until(addresses, "a", map[string]string{"spec.address": `"10.0.0.2"`})
+			n.until(pools, "c", usage(253, 1, 252, 0))
 		}
 		for i, n := range both {
-			n.request("g", "GlobalInClusterIPPool", "g")
-			n.has(addresses, "g", map[string]string{"spec.address": fmt.Sprintf(`"10.7.0.%d"`, i+1)})
-			n.request("h", "InfobloxIPPool", "x")
-			n.has(addresses, "h", map[string]string{"spec.address": fmt.Sprintf(`"10.9.0.%d"`, i+1)})
+			n.create(requests, "g", claimOf("GlobalInClusterIPPool", "g"))
+			n.until(addresses, "g", map[string]string{"spec.address": fmt.Sprintf(`"10.7.0.%d"`, i+1)})
+			n.create(requests, "h", claimOf("InfobloxIPPool", "x"))
+			n.until(addresses, "h", map[string]string{"spec.address": fmt.Sprintf(`"10.9.0.%d"`, i+1)})
 			for _, name := range []string{"a", "g", "h"} {
-				n.has(requests, name, map[string]string{"status.addressRef.name": `"` + name + `"`, "status.conditions.0.status": `"True"`})
+				n.until(requests, name, map[string]string{"status.addressRef.name": `"` + name + `"`, "status.conditions.0.status": `"True"`})
 			}
 		}
-		other := "h." + strings.Trim(at(west.object(requests, "h"), "metadata.uid"), `"`)
+		other := "h." + strings.Trim(at(west.get(requests, "h"), "metadata.uid"), `"`)
 		c.untilRecords(server, "h 10.9.0.1", other+" 10.9.0.2")
 		c.until(globalPools, "g", map[string]string{"status.ipAddresses.used": "2"})
 
+		// What both share changes: the usage of the Global pool, and the condition of pools that names others with the same addresses.
+		shared := func(name, _ string) bool { return strings.Contains(name, "InClusterIPPool ") }
 		before := west.everything()
+		maps.DeleteFunc(before, shared)
 		east.patch(claims, "c", `{"spec": {"nodeNetwork": {"cidr": "10.0.0.0/23"}}}`)
-		east.usage("c", v1alpha2.PoolUsage{Total: 509, Free: 508, Used: 1})
+		east.until(pools, "c", usage(509, 1, 508, 0))
 		east.patch(claims, "c", `{"spec": {"cluster": null}}`)
 		east.patch(claims, "c", `{"spec": {"cluster": "z"}}`)
 		east.patch(claims, "x", `{"spec": {"nodeNetwork": {"gateway": "10.9.0.253"}}}`)
-		east.has(infoblox, "x", map[string]string{"spec.subnets.0.gateway": `"10.9.0.253"`})
+		east.until(infoblox, "x", map[string]string{"spec.subnets.0.gateway": `"10.9.0.253"`})
 		east.patch(pools, "e-ipam", `{"metadata": {"annotations": {"cluster.x-k8s.io/paused": ""}}}`)
 		for _, name := range []string{"a", "g", "h"} {
 			east.delete(requests, name)
-			east.has(requests, name, nil)
+			east.untilGone(requests, name)
 		}
 		c.untilRecords(server, other+" 10.9.0.2")
 		c.until(globalPools, "g", map[string]string{"status.ipAddresses.used": "1"})
 		east.delete(deployments, "d")
 		for _, name := range []string{"c", "x"} {
 			east.delete(claims, name)
-			east.has(claims, name, nil)
+			east.untilGone(claims, name)
 		}
-		for _, object := range []schema.GroupVersionResource{ipams, pools} {
-			east.remove(object, "c") // The garbage collector is in one of the programs only.
-			east.has(object, "c", nil)
-		}
+		east.untilGone(ipams, "c")
+		east.untilGone(pools, "c")
 		c.restart()
-		east.claim("late", "c")
-		east.has(requests, "late", map[string]string{"status.conditions.0.reason": `"PoolNotReady"`})
-		if after := west.everything(); after != before {
-			c.t.Errorf("what happened in another namespace has changed\n%s\nto\n%s", before, after)
+		east.create(requests, "late", claimOf("InClusterIPPool", "c"))
+		east.until(requests, "late", map[string]string{"status.conditions.0.reason": `"PoolNotReady"`})
+		after := west.everything()
+		maps.DeleteFunc(after, shared)
+		if diff := cmp.Diff(before, after); diff != "" {
+			c.t.Errorf("what happened in another namespace has changed (-before +after):\n%s", diff)
 		}
+		west.until(pools, "c", usage(253, 1, 252, 0))
 
 		// And the other one still works.
-		west.claim("b", "c")
-		west.has(addresses, "b", map[string]string{"spec.address": `"10.0.0.3"`})
-		west.request("g2", "GlobalInClusterIPPool", "g")
-		west.has(addresses, "g2", map[string]string{"spec.address": `"10.7.0.1"`})
-		west.request("h2", "InfobloxIPPool", "x")
-		west.has(addresses, "h2", map[string]string{"spec.address": `"10.9.0.1"`})
+		west.create(requests, "b", claimOf("InClusterIPPool", "c"))
+		west.until(addresses, "b", map[string]string{"spec.address": `"10.0.0.3"`})
+		west.create(requests, "g2", claimOf("GlobalInClusterIPPool", "g"))
+		west.until(addresses, "g2", map[string]string{"spec.address": `"10.7.0.1"`})
+		west.create(requests, "h2", claimOf("InfobloxIPPool", "x"))
+		west.until(addresses, "h2", map[string]string{"spec.address": `"10.9.0.1"`})
 	})
-}
-
-func (n *space) request(name, kind, pool string) {
-	n.t.Helper()
-	n.put(fmt.Sprintf(`{apiVersion: ipam.cluster.x-k8s.io/v1beta2, kind: IPAddressClaim, metadata: {name: %s}, spec: {poolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: %s, name: %s}}}`, name, kind, pool))
-}
-
-// remove deletes an object that may be gone already.
-func (n *space) remove(r schema.GroupVersionResource, name string) {
-	n.t.Helper()
-	if err := n.of(r).Delete(n.t.Context(), name, metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
-		n.do("delete "+name, err)
-	}
-}
-
-// has waits until an object has all these values, by path, as JSON; nil waits until it is gone.
-func (n *space) has(r schema.GroupVersionResource, name string, want map[string]string) {
-	n.t.Helper()
-	n.eventually(func(ctx context.Context) error {
-		object, err := n.of(r).Get(ctx, name, metav1.GetOptions{})
-		switch {
-		case want == nil && apierrors.IsNotFound(err):
-			return nil
-		case err != nil:
-			return err
-		case want == nil:
-			return fmt.Errorf("%s %s is still there: %s", kinds[r], name, asJSON(object))
-		}
-		for path, value := range want {
-			if is := at(object, path); is != value {
-				return fmt.Errorf("%s of %s %s is %s, want %s: %s", path, kinds[r], name, is, value, asJSON(object))
-			}
-		}
-		return nil
-	})
-}
-
-// object returns an object.
-func (n *space) object(r schema.GroupVersionResource, name string) *unstructured.Unstructured {
-	n.t.Helper()
-	object, err := n.of(r).Get(n.t.Context(), name, metav1.GetOptions{})
-	n.do("get "+name, err)
-	return object
-}
-
-// everything is all objects of Cluster IPAM in the namespace.
-func (n *space) everything() string {
-	n.t.Helper()
-	var all []any
-	for _, r := range []schema.GroupVersionResource{claims, ipams, deployments, pools, infoblox, requests, addresses} {
-		list, err := n.of(r).List(n.t.Context(), metav1.ListOptions{})
-		n.do("list "+kinds[r], err)
-		for _, object := range list.Items {
-			if r == pools { // Its condition names pools of other namespaces that share addresses with it.
-				unstructured.RemoveNestedField(object.Object, "status", "conditions")
-				object.SetManagedFields(nil)
-				object.SetResourceVersion("")
-			}
-			all = append(all, object.Object)
-		}
-	}
-	return asJSON(all)
 }

@@ -2,12 +2,12 @@ package clusteripam
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 )
@@ -33,10 +33,12 @@ func TestPolicy(t *testing.T) {
 		return dynamic.NewForConfigOrDie(config).Resource(pools).Namespace(namespace).Delete(t.Context(), name, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 	}
 	var refused error
-	c.do("wait for the policy", wait.PollUntilContextTimeout(t.Context(), poll, patience, true, func(context.Context) (bool, error) {
-		refused = remove("", "used")
-		return refused != nil, nil
-	}))
+	c.eventually(func(context.Context) error {
+		if refused = remove("", "used"); refused == nil {
+			return errors.New("the policy has no effect")
+		}
+		return nil
+	})
 	if !apierrors.IsForbidden(refused) || !strings.Contains(refused.Error(), "the pool used is in use: IPAddressClaims have 2 of its addresses. Delete them first.") {
 		t.Errorf("the refusal is: %v", refused)
 	}

@@ -129,12 +129,12 @@ func (c *cluster) allocated(server *wapitest.Server, names []string) (all []stri
 // untilHost waits until Infoblox has a host record that begins so.
 func (c *cluster) untilHost(server *wapitest.Server, want string) {
 	c.t.Helper()
-	c.do("wait for "+want, controlplane.Eventually(c.t.Context(), patience, func(context.Context) error {
+	c.eventually(func(context.Context) error {
 		if has := records(server); !slices.ContainsFunc(has, func(r string) bool { return strings.HasPrefix(r, want) }) {
-			return fmt.Errorf("Infoblox has %q", has)
+			return fmt.Errorf("Infoblox has %q, want %q", has, want)
 		}
 		return nil
-	}))
+	})
 }
 
 // copied replaces objects by copies, while no program runs.

@@ -1,19 +1,14 @@
 package clusteripam
 
 import (
-	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
-
-	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
 )
 
 // TestOlderClusterAPI: a Cluster API that does not know v1beta2 yet serves IPAddresses and IPAddressClaims as v1beta1 only. They have the same
@@ -52,36 +47,28 @@ func testOlderClusterAPI(t *testing.T, c *cluster) {
 	}
 	c.start()
 
-	n := c.in(t, "older")
 	in := func(r schema.GroupVersionResource) schema.GroupVersionResource {
 		r.Version = older
 		return r
 	}
-	n.pool("p", "{addresses: [10.0.0.5-10.0.0.6], prefix: 24}")
-	n.put("{apiVersion: ipam.cluster.x-k8s.io/" + older + ", kind: IPAddressClaim, metadata: {name: a}, spec: {poolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: InClusterIPPool, name: p}}}")
-	n.eventually(func(ctx context.Context) error {
-		claim, err := n.of(in(requests)).Get(ctx, "a", metav1.GetOptions{})
-		if err == nil && at(claim, "status.addressRef.name") != `"a"` {
-			err = fmt.Errorf("the status of the claim is %s", at(claim, "status"))
-		}
-		return err
-	})
-	n.usage("p", v1alpha2.PoolUsage{Total: 2, Free: 1, Used: 1})
-	address, err := n.of(in(addresses)).Get(t.Context(), "a", metav1.GetOptions{})
-	c.do("get the IPAddress", err)
+	c.create(pools, "p", "{spec: {addresses: [10.0.0.5-10.0.0.6], prefix: 24}}")
+	c.create(in(requests), "a", `{kind: IPAddressClaim, spec: {poolRef: {apiGroup: ipam.cluster.x-k8s.io, kind: InClusterIPPool, name: p}}}`)
+	c.until(in(requests), "a", map[string]string{"status.addressRef.name": `"a"`})
+	c.until(pools, "p", usage(2, 1, 1, 0))
+	address := c.get(in(addresses), "a")
 	if is := at(address, "spec.address"); is != `"10.0.0.5"` {
 		t.Errorf("the address is %s", is)
 	}
 	if is := at(address, "metadata.ownerReferences.0.apiVersion"); is != `"ipam.cluster.x-k8s.io/`+older+`"` {
 		t.Errorf("the claim is its owner as %s", is)
 	}
-	n.delete(in(requests), "a")
-	n.usage("p", v1alpha2.PoolUsage{Total: 2, Free: 2})
+	c.delete(in(requests), "a")
+	c.until(pools, "p", usage(2, 0, 2, 0))
 
 	// The commands for a restore of etcd use the version that is served.
 	c.kill()
 	output, ok := c.restore(c.manager.LogPath())
-	if address, err := n.of(in(addresses)).Get(t.Context(), "a", metav1.GetOptions{}); !ok || at(address, "spec.address") != `"10.0.0.5"` {
-		t.Errorf("the commands end well: %t; %v\n%s", ok, err, output)
+	if address := c.get(in(addresses), "a"); !ok || at(address, "spec.address") != `"10.0.0.5"` {
+		t.Errorf("the commands end well: %t; the IPAddress is %s\n%s", ok, asJSON(address), output)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -285,7 +284,6 @@ func TestConformance(t *testing.T) {
 		t.Fatal(err)
 	}
 	sides := startSides(t)
-	t.Run("many claims at once", func(t *testing.T) { manyClaims(t, sides) })
 	for i, name := range sortedKeys(cases, nil) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -373,48 +371,5 @@ func (s *side) namespace(t *testing.T, name string) {
 	resource := schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 	if _, err := s.client.Resource(resource).Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// manyClaims has both programs serve more claims than there are addresses, all at once. Who gets which address is chance in the original.
-func manyClaims(t *testing.T, sides [2]*side) {
-	const claims, namespace = 40, "many-1"
-	var allocated [2][]string
-	for i, s := range sides {
-		s.namespace(t, namespace)
-		if err := pool("addresses: [192.168.1.0/27], prefix: 27, gateway: 192.168.1.1")(t.Context(), s, namespace); err != nil {
-			t.Fatal(err)
-		}
-		var users sync.WaitGroup
-		for n := range claims {
-			users.Go(func() {
-				if err := claim(fmt.Sprintf("c%d", n))(t.Context(), s, namespace); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		users.Wait()
-		err := controlplane.Eventually(t.Context(), patience, func(ctx context.Context) error {
-			now, err := s.state(ctx, namespace)
-			if err != nil {
-				return err
-			}
-			if free := now["InClusterIPPool p"]["status.ipAddresses.free"]; free != "0" {
-				return fmt.Errorf("%s: %s addresses are free", s.name, free)
-			}
-			allocated[i] = nil
-			for address := range strings.FieldsSeq(now.allocated()) {
-				_, address, _ = strings.Cut(address, "=")
-				allocated[i] = append(allocated[i], address)
-			}
-			slices.Sort(allocated[i])
-			return now.settled()
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(allocated[0]) != 29 || !slices.Equal(allocated[0], allocated[1]) {
-		t.Errorf("the original has allocated %v, ours %v, want 29 addresses", allocated[0], allocated[1])
 	}
 }

@@ -10,12 +10,11 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
+	"github.com/multicidr/controller-manager/test/controlplane"
 )
 
 // grace is addressReuseGracePeriodSeconds of the pool: long enough for the machine that replaces a deleted one to have asked for an address.
@@ -29,7 +28,7 @@ func TestMachines(t *testing.T) {
 }
 
 func testMachines(c *cluster) {
-	stopJudge := c.judge()
+	stopJudge := controlplane.JudgeIPAddresses(c, c.of(addresses))
 	c.infrastructure()
 	c.pool("p", "10.0.0.10-10.0.0.12")
 	c.deployment("workers", 3, "InClusterIPPool p")
@@ -335,48 +334,4 @@ func (c *cluster) usage(pool string, want v1alpha2.PoolUsage) {
 		}
 		return nil
 	})
-}
-
-// judge watches that no two IPAddresses have one address. The function it returns ends that, and tells how many there were.
-func (c *cluster) judge() (stop func() int) {
-	c.Helper()
-	ctx, cancel := context.WithCancel(c.Context())
-	watcher, err := c.of(addresses).Watch(ctx, metav1.ListOptions{})
-	c.do("watch IPAddresses", err)
-	seen := make(chan int, 1)
-	go func() {
-		defer watcher.Stop()
-		seen <- c.judgeAll(ctx, watcher)
-	}()
-	return func() int {
-		cancel()
-		return <-seen
-	}
-}
-
-func (c *cluster) judgeAll(ctx context.Context, watcher watch.Interface) (seen int) {
-	holders := map[string]string{}
-	for event := range watcher.ResultChan() {
-		o, ok := event.Object.(*unstructured.Unstructured)
-		if !ok {
-			if ctx.Err() == nil {
-				c.Errorf("the watch has ended: %v", event.Object)
-			}
-			return seen
-		}
-		at, _, _ := unstructured.NestedString(o.Object, "spec", "address")
-		switch holder := holders[at]; {
-		case event.Type == watch.Deleted:
-			delete(holders, at)
-		case holder == "":
-			holders[at] = o.GetName()
-			seen++
-		case holder != o.GetName():
-			c.Errorf("%s is allocated to %s while %s has it", at, o.GetName(), holder)
-		}
-	}
-	if ctx.Err() == nil {
-		c.Error("the watch has ended before the test")
-	}
-	return seen
 }

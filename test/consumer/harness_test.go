@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -87,7 +86,7 @@ func newCluster(t *testing.T, program string) *cluster {
 		vCenter: startVCenter(t), program: program,
 	}
 	c.applyOurs()
-	c.bindAlone()
+	c.do("give permissions", cp.BindClusterIPAM(t.Context(), alone, "in-cluster-ip-pool-controller"))
 	others := []*other{{name: "cluster-api", contract: "v1beta2"}, {name: "cluster-api-provider-vsphere", contract: "v1beta1"}}
 	for _, o := range others {
 		c.applyOther(o)
@@ -111,31 +110,6 @@ func (c *cluster) applyOurs() {
 	more, err := filepath.Glob("../../manifests/clusteripam/crds/*infobloxinstances.yaml")
 	c.do("find our CRDs", err)
 	c.do("apply our manifests", c.cp.Apply(c.Context(), append(append(crds, more...), "../../manifests/clusteripam/rbac")...))
-}
-
-// bindAlone gives the user of cluster-ipam-controller what its chart gives its service account.
-func (c *cluster) bindAlone() {
-	c.Helper()
-	user := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: alone}}
-	_, err := c.kube.RbacV1().Roles(metav1.NamespaceSystem).Create(c.Context(), &rbacv1.Role{
-		ObjectMeta: metav1.ObjectMeta{Name: alone},
-		Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create", "get", "update"}},
-		},
-	}, metav1.CreateOptions{})
-	c.do("make a role", err)
-	for _, role := range []string{"system:auth-delegator", "system:controller:in-cluster-ip-pool-controller"} {
-		_, err := c.kube.RbacV1().ClusterRoleBindings().Create(c.Context(), &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: alone + ":" + role}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}, Subjects: user,
-		}, metav1.CreateOptions{})
-		c.do("bind a role", err)
-	}
-	for _, role := range []string{alone, "extension-apiserver-authentication-reader"} {
-		_, err := c.kube.RbacV1().RoleBindings(metav1.NamespaceSystem).Create(c.Context(), &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: alone + ":" + role}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role}, Subjects: user,
-		}, metav1.CreateOptions{})
-		c.do("bind a role", err)
-	}
 }
 
 // applyOther applies the CRDs and webhook configurations of another program as its installation would, but for the addresses of its webhooks.

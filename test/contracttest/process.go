@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -83,9 +82,9 @@ func Start(ctx context.Context, s *Server, kinds []*runner.Kind, types Types, bu
 			panic(err)
 		}
 		if c.gone {
-			p.Term.Gone(kind, object)
+			Gone(p.Term, kind, object)
 		} else {
-			p.Term.Shows(kind, object)
+			Show(p.Term, kind, object)
 		}
 	})
 	for kind, feed := range p.watch.feeds {
@@ -180,37 +179,26 @@ func (p *Process) Get(ctx context.Context, kind *runner.Kind, of types.Namespace
 // Create implements runner.API.
 func (p *Process) Create(ctx context.Context, kind *runner.Kind, object, stored metav1.Object) error {
 	sent := fields(object)
-	var answer *unstructured.Unstructured
-	var once atomic.Bool
-	err := p.do(ctx, "create", kind, object.GetName(), func() error {
-		o, err := p.server.Create(kind, sent)
-		if once.CompareAndSwap(false, true) {
-			answer = o
-		}
-		return err
-	})
-	if err != nil || stored == nil { // Without an answer, the request may still be carried out.
-		return err
-	}
-	return into(answer, stored)
+	return p.write(ctx, "create", kind, object.GetName(), stored, func() (*unstructured.Unstructured, error) { return p.server.Create(kind, sent) })
 }
 
 // Patch implements runner.API.
 func (p *Process) Patch(ctx context.Context, kind *runner.Kind, of types.NamespacedName, patch runner.Patch, stored metav1.Object) error {
-	var answer *unstructured.Unstructured
-	var once atomic.Bool
 	verb := "patch"
 	if patch.Status {
 		verb = "patch status"
 	}
-	err := p.do(ctx, verb, kind, of.Name, func() error {
-		o, err := p.server.Patch(kind, of, patch)
-		if once.CompareAndSwap(false, true) {
-			answer = o
-		}
+	return p.write(ctx, verb, kind, of.Name, stored, func() (*unstructured.Unstructured, error) { return p.server.Patch(kind, of, patch) })
+}
+
+// write sends a request whose answer is an object. Without an answer, it may still be carried out.
+func (p *Process) write(ctx context.Context, verb string, kind *runner.Kind, name string, stored metav1.Object, request func() (*unstructured.Unstructured, error)) error {
+	var answer *unstructured.Unstructured
+	err := p.do(ctx, verb, kind, name, func() (err error) {
+		answer, err = request()
 		return err
 	})
-	if err != nil || stored == nil { // Without an answer, the request may still be carried out.
+	if err != nil || stored == nil {
 		return err
 	}
 	return into(answer, stored)

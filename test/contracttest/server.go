@@ -5,7 +5,6 @@
 package contracttest
 
 import (
-	"encoding/json"
 	"fmt"
 	"hash/crc32"
 	"maps"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/json" // whole numbers are int64, as unstructured objects have them
 
 	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
 )
@@ -237,24 +237,7 @@ func fields(object any) (all map[string]any) {
 	if err != nil {
 		panic(err)
 	}
-	return numbers(all).(map[string]any)
-}
-
-// numbers makes whole numbers of JSON int64, as unstructured objects have them.
-func numbers(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		for k, x := range v {
-			v[k] = numbers(x)
-		}
-	case []any:
-		for i, x := range v {
-			v[i] = numbers(x)
-		}
-	case float64:
-		return int64(v)
-	}
-	return v
+	return all
 }
 
 // merge applies a JSON merge patch.

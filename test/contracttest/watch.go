@@ -2,13 +2,48 @@ package contracttest
 
 import (
 	"context"
+	"fmt"
 	"sync"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
 )
+
+// Show has a term see an object as it is now, as its watch does, if the Logic reads the kind. One that has no resource version gets one.
+func Show(t *runner.Term, kind *runner.Kind, object metav1.Object) {
+	f, ok := t.Feeds[kind]
+	if !ok {
+		return
+	}
+	object = object.(runtime.Object).DeepCopyObject().(metav1.Object)
+	before, existed, _ := f.Indexer.Get(object) // Neither this nor Update fails for an object with metadata.
+	if object.GetResourceVersion() == "" {
+		shown.Add(1)
+		object.SetResourceVersion(fmt.Sprint("shown-", shown.Load()))
+	}
+	_ = f.Indexer.Update(object)
+	if existed {
+		f.Handler.OnUpdate(before, object)
+	} else {
+		f.Handler.OnAdd(object, false)
+	}
+}
+
+// shown counts the objects that had no resource version.
+var shown atomic.Int64
+
+// Gone has a term see the end of an object, in its last state, as its watch does, if the Logic reads the kind.
+func Gone(t *runner.Term, kind *runner.Kind, object metav1.Object) {
+	if f, ok := t.Feeds[kind]; ok {
+		_ = f.Indexer.Delete(object)
+		f.Handler.OnDelete(object)
+	}
+}
 
 // change is an object as it is stored, or its last state.
 type change struct {

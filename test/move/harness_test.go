@@ -16,7 +16,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -99,7 +98,8 @@ func newManagement(t *testing.T, name string, server *grid) *management {
 	c.do("find our CRDs", err)
 	crds = slices.DeleteFunc(crds, func(path string) bool { return strings.Contains(path, "_ipaddress") }) // Cluster API's are there.
 	c.do("apply our manifests", c.cp.Apply(t.Context(), append(crds, manifests+"rbac", manifests+"policy")...))
-	c.bindProgram()
+	c.do("give permissions", c.cp.BindClusterIPAM(t.Context(), program,
+		"cluster-ipam-controller", "cluster-deployment-ipam-controller", "in-cluster-ip-pool-controller", "infoblox-ip-pool-controller"))
 	c.instance(server, metav1.NamespaceSystem)
 	c.manager = c.cp.StartManagerForTest(t, controlplane.ManagerOptions{Name: program, Binary: program, Alone: true, User: program})
 	return c
@@ -137,34 +137,6 @@ func clusterAPI(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return strings.TrimSpace(string(dir))
-}
-
-// bindProgram gives the user of our program what its chart gives its service account.
-func (c *management) bindProgram() {
-	c.Helper()
-	ctx, rbac := c.Context(), c.kube.RbacV1()
-	user := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: program}}
-	_, err := rbac.Roles(metav1.NamespaceSystem).Create(ctx, &rbacv1.Role{
-		ObjectMeta: metav1.ObjectMeta{Name: program},
-		Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create", "get", "update"}},
-			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch"}},
-		},
-	}, metav1.CreateOptions{})
-	c.do("make a role", err)
-	for _, role := range []string{"system:auth-delegator", "system:controller:cluster-ipam-controller", "system:controller:cluster-deployment-ipam-controller",
-		"system:controller:in-cluster-ip-pool-controller", "system:controller:infoblox-ip-pool-controller"} {
-		_, err := rbac.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: program + ":" + role}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}, Subjects: user,
-		}, metav1.CreateOptions{})
-		c.do("bind a role", err)
-	}
-	for _, role := range []string{program, "extension-apiserver-authentication-reader"} {
-		_, err := rbac.RoleBindings(metav1.NamespaceSystem).Create(ctx, &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: program + ":" + role}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role}, Subjects: user,
-		}, metav1.CreateOptions{})
-		c.do("bind a role", err)
-	}
 }
 
 // do ends the test on an error.

@@ -263,21 +263,23 @@ func (d *decision) claimStatus() *Write {
 		want.Status.Conditions = append([]metav1.Condition{}, want.Status.Conditions...)
 	}
 	if d.bound && !d.Claim.Status.Bound {
-		events = append(events, Event{Normal: true, Reason: reasonBound, Message: "The pool of this claim can give addresses."})
+		events = append(events, Finding{Normal: true, Reason: reasonBound, Message: "The pool of this claim can give addresses."})
 	}
 	return Change(runner.ClusterIPAMClaims, d.Claim, want, events...)
 }
 
-// Finding is something that a condition with status True tells the users of an object, and an event when it begins.
+// Finding is something that a condition tells the users of an object, and an event when it begins.
 type Finding struct {
 	Type, Reason, Message string
+	// Normal: all is well. The event is no warning.
+	Normal bool
 	// Quiet: as a rule it ends within milliseconds, so there is no event.
 	Quiet bool
 }
 
 // tell has the conditions of a claim say what was found, and returns the events of new findings. Findings of one type share a condition. Conditions
 // of other types stay.
-func tell(conditions *[]metav1.Condition, findings []Finding, now metav1.Time) (events []Event) {
+func tell(conditions *[]metav1.Condition, findings []Finding, now metav1.Time) (events []Finding) {
 	for _, kind := range conditionTypes {
 		var reasons, messages []string
 		before := ptr.Deref(meta.FindStatusCondition(*conditions, kind), metav1.Condition{})
@@ -287,7 +289,7 @@ func tell(conditions *[]metav1.Condition, findings []Finding, now metav1.Time) (
 			}
 			reasons, messages = append(reasons, f.Reason), append(messages, f.Message)
 			if !f.Quiet && !strings.Contains(before.Message, f.Message) {
-				events = append(events, Event{Reason: f.Reason, Message: f.Message})
+				events = append(events, f)
 			}
 		}
 		if len(reasons) == 0 {

@@ -18,27 +18,16 @@ import (
 // Name is the controller's name.
 const Name = "cluster-ipam-controller"
 
-// Config is the input of New. Of the runner's Config it needs the Client; Name, Reads, Workers and New are set by New.
-type Config struct {
-	runner.Config
-	// Workers is how many claims are worked on concurrently.
-	Workers int
-	// Namespace has the claims that are worked on; empty means all.
-	Namespace string
-	// DefaultInstance is the InfobloxInstance for claims that name none; empty for none.
-	DefaultInstance string
-}
-
-// New returns the controller. It does no I/O.
-func New(cfg Config) (*runner.Controller, error) {
-	c := cfg.Config
-	c.Name, c.Workers = Name, map[*runner.Kind]int{runner.ClusterIPAMClaims: cfg.Workers}
+// New returns the controller, which works on as many claims of a namespace as it has workers; an empty namespace means all. Claims that name no
+// InfobloxInstance get defaultInstance, if that is not empty. New sets Name, Reads, Workers and New of the configuration. It does no I/O.
+func New(c runner.Config, workers int, namespace, defaultInstance string) (*runner.Controller, error) {
+	c.Name, c.Workers = Name, map[*runner.Kind]int{runner.ClusterIPAMClaims: workers}
 	c.Reads = []runner.Reads{
-		{Kind: runner.ClusterIPAMClaims, Namespace: cfg.Namespace}, {Kind: runner.ClusterIPAMs, Namespace: cfg.Namespace},
-		{Kind: runner.InClusterIPPools, Namespace: cfg.Namespace, Optional: true}, {Kind: runner.InfobloxIPPools, Namespace: cfg.Namespace, Optional: true},
+		{Kind: runner.ClusterIPAMClaims, Namespace: namespace}, {Kind: runner.ClusterIPAMs, Namespace: namespace},
+		{Kind: runner.InClusterIPPools, Namespace: namespace, Optional: true}, {Kind: runner.InfobloxIPPools, Namespace: namespace, Optional: true},
 		{Kind: runner.InfobloxInstances, Optional: true},
 	}
-	c.New = func(t *runner.Term) runner.Logic { return newLogic(t, cfg.DefaultInstance) }
+	c.New = func(t *runner.Term) runner.Logic { return newLogic(t, defaultInstance) }
 	return runner.New(c)
 }
 

@@ -2,7 +2,6 @@ package claims
 
 import (
 	"context"
-	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,18 +17,12 @@ type Write struct {
 	Kind     *runner.Kind
 	Is, Want metav1.Object
 	Patch    runner.Patch
-	// Events are told once the write is sent.
-	Events []Event
-}
-
-// Event tells the users of the written object something.
-type Event struct {
-	Normal          bool // otherwise it is a warning
-	Reason, Message string
+	// Events tell the users of the object something, once the write is sent.
+	Events []Finding
 }
 
 // Change returns the write that makes an object as it should be; nil if it is.
-func Change(kind *runner.Kind, is, want metav1.Object, events ...Event) *Write {
+func Change(kind *runner.Kind, is, want metav1.Object, events ...Finding) *Write {
 	patch, ok := runner.Change(is, want)
 	if !ok {
 		return nil
@@ -63,11 +56,7 @@ func (w *Write) send(ctx context.Context, t *runner.Term) (err error) {
 	case w.Want == nil:
 		err = t.API.Delete(ctx, w.Kind, contract.NameOf(w.Is), w.Is.GetUID())
 	default:
-		stored := &metav1.PartialObjectMetadata{}
-		err = t.API.Patch(ctx, w.Kind, contract.NameOf(w.Is), w.Patch, stored)
-		if err == nil && stored.ResourceVersion == w.Is.GetResourceVersion() {
-			return fmt.Errorf("patch %v: %w", runner.KeyOf(w.Kind, w.Is), runner.ErrNotKept)
-		}
+		err = t.Patch(ctx, w.Kind, w.Is, w.Patch, nil)
 	}
 	if err == nil || !writes.Answered(err) {
 		for _, e := range w.Events {

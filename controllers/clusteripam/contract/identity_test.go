@@ -9,6 +9,7 @@ import (
 
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
+	"github.com/multicidr/controller-manager/test/contracttest"
 )
 
 // nobody is a Provider without pools.
@@ -65,7 +66,7 @@ func TestToken(t *testing.T) {
 			term := &runner.Term{Queue: noQueue{}}
 			c := New(Config{Term: term, Provider: nobody{}})
 			for _, o := range append(tc.others, tc.claim) {
-				term.Shows(runner.IPAddressClaims, o)
+				contracttest.Show(term, runner.IPAddressClaims, o)
 			}
 			if got := c.Token(tc.claim, tc.address); got != tc.want {
 				t.Errorf("the token is %q, want %q", got, tc.want)

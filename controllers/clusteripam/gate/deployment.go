@@ -78,7 +78,7 @@ func decide(v view) *claims.Write {
 	if problem == nil {
 		problem = open(v, want)
 	}
-	ready := &claims.Finding{Reason: reasonReady, Message: fmt.Sprintf("ClusterIPAMClaim %s is bound, and spec.config says where the addresses come from.", name)}
+	ready := &claims.Finding{Normal: true, Reason: reasonReady, Message: fmt.Sprintf("ClusterIPAMClaim %s is bound, and spec.config says where the addresses come from.", name)}
 	return cmp.Or(claims.Change(runner.ClusterDeployments, d, want), status(v, cmp.Or(problem, ready)))
 }
 
@@ -90,15 +90,14 @@ func status(v view, f *claims.Finding) *claims.Write {
 		return claims.Change(runner.ClusterDeployments, v.Deployment, want)
 	}
 	c := metav1.Condition{Type: v1beta1.ConditionIPAMReady, Status: metav1.ConditionFalse, Reason: f.Reason, Message: text.Cut(f.Message, text.MaxMessage), LastTransitionTime: v.Now}
-	if f.Reason == reasonReady {
+	if f.Normal {
 		c.Status = metav1.ConditionTrue
 	}
 	meta.SetStatusCondition(&want.Status.Conditions, c)
-	var events []claims.Event
-	if !f.Quiet {
-		events = []claims.Event{{Normal: f.Reason == reasonReady, Reason: f.Reason, Message: c.Message}}
+	if f.Quiet {
+		return claims.Change(runner.ClusterDeployments, v.Deployment, want)
 	}
-	return claims.Change(runner.ClusterDeployments, v.Deployment, want, events...)
+	return claims.Change(runner.ClusterDeployments, v.Deployment, want, *f)
 }
 
 // inlineClaim returns the write that the claim needs that the ClusterDeployment describes. A claim of this name that somebody else has created is

@@ -17,21 +17,12 @@ import (
 // Name is the controller's name.
 const Name = "cluster-deployment-ipam-controller"
 
-// Config is the input of New. Of the runner's Config it needs the Client; Name, Reads, Workers and New are set by New.
-type Config struct {
-	runner.Config
-	// Workers is how many ClusterDeployments are worked on concurrently.
-	Workers int
-	// Namespace has the ClusterDeployments that are worked on; empty means all.
-	Namespace string
-}
-
-// New returns the controller. It does no I/O.
-func New(cfg Config) (*runner.Controller, error) {
-	c := cfg.Config
-	c.Name, c.Workers = Name, map[*runner.Kind]int{runner.ClusterDeployments: cfg.Workers}
+// New returns the controller, which works on as many ClusterDeployments of a namespace as it has workers; an empty namespace means all. It sets Name, Reads,
+// Workers and New of the configuration, and does no I/O.
+func New(c runner.Config, workers int, namespace string) (*runner.Controller, error) {
+	c.Name, c.Workers = Name, map[*runner.Kind]int{runner.ClusterDeployments: workers}
 	for _, kind := range []*runner.Kind{runner.ClusterDeployments, runner.ClusterIPAMClaims, runner.ClusterIPAMs} {
-		c.Reads = append(c.Reads, runner.Reads{Kind: kind, Namespace: cfg.Namespace})
+		c.Reads = append(c.Reads, runner.Reads{Kind: kind, Namespace: namespace})
 	}
 	c.New = func(t *runner.Term) runner.Logic { return newLogic(t) }
 	return runner.New(c)

@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -166,34 +165,18 @@ func TestInlineClaim(t *testing.T) {
 // TestMovedAway: clusterctl deletes the inline claim before its ClusterDeployment, which does not make it again.
 func TestMovedAway(t *testing.T) {
 	q := &queue{}
-	term := &runner.Term{Queue: q, API: none{t: t}}
-	l := newLogic(term)
+	term := &runner.Term{Queue: q}
+	newLogic(term)
 	d := contracttest.Parsed[v1beta1.ClusterDeployment](t, `{"metadata": {"name": "d", "namespace": "t", "uid": "v"}, "spec": {"ipamClaim": {"ref": "d-ipam", "spec": {"provider": "in-cluster"}}}}`)
 	claim := contracttest.Parsed[v1beta1.ClusterIPAMClaim](t, `{"metadata": {"name": "d-ipam", "namespace": "t", "annotations": {"clusterctl.cluster.x-k8s.io/delete-for-move": ""}, "ownerReferences": [{"kind": "ClusterDeployment", "name": "d", "uid": "v"}]}}`)
-	term.Shows(runner.ClusterDeployments, d)
-	term.Shows(runner.ClusterIPAMClaims, claim)
-	if err := l.Reconcile(t.Context(), runner.KeyOf(runner.ClusterDeployments, d)); err != nil {
-		t.Error(err)
+	contracttest.Show(term, runner.ClusterDeployments, d)
+	contracttest.Show(term, runner.ClusterIPAMClaims, claim)
+	if w := decide(view{Deployment: d, Claim: claim}); w != nil {
+		t.Errorf("writes %v", w)
 	}
-	if term.Gone(runner.ClusterIPAMClaims, claim); len(q.names) != 1 {
+	if contracttest.Gone(term, runner.ClusterIPAMClaims, claim); len(q.names) != 1 {
 		t.Errorf("queued: %q, want only the ClusterDeployment itself", q.names)
 	}
-}
-
-// none is an API server on which nothing may be created or patched.
-type none struct {
-	runner.API
-	t *testing.T
-}
-
-func (n none) Create(_ context.Context, kind *runner.Kind, o, _ metav1.Object) error {
-	n.t.Errorf("the %v %s is created", kind, o.GetName())
-	return nil
-}
-
-func (n none) Patch(_ context.Context, kind *runner.Kind, of types.NamespacedName, _ runner.Patch, _ metav1.Object) error {
-	n.t.Errorf("the %v %s is patched", kind, of.Name)
-	return nil
 }
 
 // TestClaimOfSomebodyElse: a claim that has the name of the one that a ClusterDeployment describes is only changed if it was created for it.
@@ -260,32 +243,34 @@ func TestWake(t *testing.T) {
 				t.Errorf("%s queues %q, want %q", name, got, want)
 			}
 		}
-		step("a claim that nobody has", "", func() { term.Shows(runner.ClusterIPAMClaims, claim) })
-		step("a ClusterDeployment", "d", func() { term.Shows(runner.ClusterDeployments, d) })
-		step("one that describes its claim", "inline", func() { term.Shows(runner.ClusterDeployments, inline) })
-		step("the claim", "d", func() { term.Shows(runner.ClusterIPAMClaims, claim) })
-		step("its ClusterIPAM", "d", func() { term.Shows(runner.ClusterIPAMs, ipam) })
-		step("a claim of that name elsewhere", "", func() { term.Shows(runner.ClusterIPAMClaims, &v1beta1.ClusterIPAMClaim{ObjectMeta: object("u", "c")}) })
-		step("the inline claim", "inline", func() {
-			term.Shows(runner.ClusterIPAMClaims, &v1beta1.ClusterIPAMClaim{ObjectMeta: object("t", "inline-ipam")})
+		step("a claim that nobody has", "", func() { contracttest.Show(term, runner.ClusterIPAMClaims, claim) })
+		step("a ClusterDeployment", "d", func() { contracttest.Show(term, runner.ClusterDeployments, d) })
+		step("one that describes its claim", "inline", func() { contracttest.Show(term, runner.ClusterDeployments, inline) })
+		step("the claim", "d", func() { contracttest.Show(term, runner.ClusterIPAMClaims, claim) })
+		step("its ClusterIPAM", "d", func() { contracttest.Show(term, runner.ClusterIPAMs, ipam) })
+		step("a claim of that name elsewhere", "", func() {
+			contracttest.Show(term, runner.ClusterIPAMClaims, &v1beta1.ClusterIPAMClaim{ObjectMeta: object("u", "c")})
 		})
-		step("the end of the claim", "d", func() { term.Gone(runner.ClusterIPAMClaims, claim) })
+		step("the inline claim", "inline", func() {
+			contracttest.Show(term, runner.ClusterIPAMClaims, &v1beta1.ClusterIPAMClaim{ObjectMeta: object("t", "inline-ipam")})
+		})
+		step("the end of the claim", "d", func() { contracttest.Gone(term, runner.ClusterIPAMClaims, claim) })
 
 		if f := l.Figures(); f.Waiting[reasonClaimNotBound] != 2 || f.Bound != 0 {
 			t.Errorf("figures %v", f)
 		}
 		time.Sleep(time.Second)
 		d.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionIPAMReady, Status: metav1.ConditionTrue}}
-		step("an open gate", "d", func() { term.Shows(runner.ClusterDeployments, d) })
+		step("an open gate", "d", func() { contracttest.Show(term, runner.ClusterDeployments, d) })
 		if took != time.Second || l.Figures().Bound != 1 {
 			t.Errorf("it took %v; figures %v", took, l.Figures())
 		}
 		d.Spec.IPAMClaim.Ref = "another"
-		step("another claim", "d", func() { term.Shows(runner.ClusterDeployments, d) })
-		step("the claim that it had", "", func() { term.Shows(runner.ClusterIPAMClaims, claim) })
-		step("the end of the ClusterDeployment", "", func() { term.Gone(runner.ClusterDeployments, d) })
+		step("another claim", "d", func() { contracttest.Show(term, runner.ClusterDeployments, d) })
+		step("the claim that it had", "", func() { contracttest.Show(term, runner.ClusterIPAMClaims, claim) })
+		step("the end of the ClusterDeployment", "", func() { contracttest.Gone(term, runner.ClusterDeployments, d) })
 		step("the claim that nobody has any more", "", func() {
-			term.Shows(runner.ClusterIPAMClaims, &v1beta1.ClusterIPAMClaim{ObjectMeta: object("t", "another")})
+			contracttest.Show(term, runner.ClusterIPAMClaims, &v1beta1.ClusterIPAMClaim{ObjectMeta: object("t", "another")})
 		})
 	})
 }

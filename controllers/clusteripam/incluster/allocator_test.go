@@ -12,6 +12,7 @@ import (
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1alpha2"
 	"github.com/multicidr/controller-manager/apis/clusterapi/v1beta2"
 	"github.com/multicidr/controller-manager/controllers/clusteripam/runner"
+	"github.com/multicidr/controller-manager/test/contracttest"
 )
 
 var poolP = runner.Key{Kind: runner.InClusterIPPools, Namespace: "n", Name: "p"}
@@ -133,7 +134,7 @@ func TestClaimsOfPoolsThatAreNotRead(t *testing.T) {
 	config.New(term)
 	for kind := range kinds {
 		ref := v1beta2.IPPoolReference{APIGroup: runner.GroupIPAM, Kind: kind, Name: "p"}
-		term.Shows(runner.IPAddressClaims, &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: kind, UID: types.UID(kind)}, Spec: v1beta2.IPAddressClaimSpec{PoolRef: ref}})
-		term.Shows(runner.IPAddresses, &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: kind}, Spec: v1beta2.IPAddressSpec{PoolRef: ref, Address: "10.0.0.1"}})
+		contracttest.Show(term, runner.IPAddressClaims, &v1beta2.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: kind, UID: types.UID(kind)}, Spec: v1beta2.IPAddressClaimSpec{PoolRef: ref}})
+		contracttest.Show(term, runner.IPAddresses, &v1beta2.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: kind}, Spec: v1beta2.IPAddressSpec{PoolRef: ref, Address: "10.0.0.1"}})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -119,27 +118,6 @@ func decoded(answer rest.Result, into metav1.Object) error {
 	}
 	into.SetManagedFields(nil)
 	return err
-}
-
-// MergePatch returns a merge patch of an object. The UID is a precondition: the patch fails for another object of the same name. changes are
-// the fields to change; nil removes a field.
-func MergePatch(object metav1.Object, changes map[string]any) Patch {
-	return patchIf(map[string]any{"uid": object.GetUID()}, changes)
-}
-
-// MergePatchOfVersion is MergePatch that fails, too, if the object has changed meanwhile. It is needed for lists, because a merge patch
-// replaces them.
-func MergePatchOfVersion(object metav1.Object, changes map[string]any) Patch {
-	return patchIf(map[string]any{"uid": object.GetUID(), "resourceVersion": object.GetResourceVersion()}, changes)
-}
-
-func patchIf(metadata, changes map[string]any) Patch {
-	given, _ := changes["metadata"].(map[string]any)
-	maps.Copy(metadata, given)
-	body := map[string]any{}
-	maps.Copy(body, changes)
-	body["metadata"] = metadata
-	return Patch{Body: encode(body)}
 }
 
 // encode returns JSON.

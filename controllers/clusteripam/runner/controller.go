@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/controller-manager/pkg/healthz"
 	"k8s.io/klog/v2"
 
+	"github.com/multicidr/controller-manager/controllers/events"
 	"github.com/multicidr/controller-manager/controllers/lease"
 	"github.com/multicidr/controller-manager/controllers/queues"
 	"github.com/multicidr/controller-manager/controllers/writes"
@@ -32,7 +34,7 @@ type Controller struct {
 	dynamic     dynamic.Interface
 	kubernetes  kubernetes.Interface
 	health      health
-	events      *events
+	events      *events.Writer
 	definitions map[*Kind]cache.Store // of the kinds that are read
 	other       *other                // nil: no other program matters
 	running     atomic.Pointer[Logic] // nil while nothing works
@@ -68,8 +70,8 @@ func (c *Controller) Run(ctx context.Context) {
 	logger.Info("Starting controller", "controller", c.cfg.Name)
 	defer logger.Info("Stopped controller", "controller", c.cfg.Name)
 	defer show(c)()
-	c.events = newEvents(ctx, c.kubernetes, c.cfg.Name)
-	defer c.events.broadcaster.Shutdown()
+	c.events = events.New(c.kubernetes, c.cfg.Name)
+	defer c.events.Start()()
 	if c.watch(ctx) {
 		c.terms(ctx)
 	}
@@ -131,7 +133,13 @@ func (c *Controller) newTerm(served map[*Kind]string) *Term {
 		Took:       func(d time.Duration) { tookSeconds.WithLabelValues(c.cfg.Name).Observe(d.Seconds()) },
 	}
 	t.Event = func(about metav1.Object, kind *Kind, normal bool, reason, message string) {
-		c.events.tell(about, kind, kind.apiVersion(served[kind]), normal, reason, message)
+		tell := c.events.Warn
+		if normal {
+			tell = c.events.Note
+		}
+		tell(v1.ObjectReference{
+			APIVersion: kind.apiVersion(served[kind]), Kind: kind.Name, Namespace: about.GetNamespace(), Name: about.GetName(), UID: about.GetUID(),
+		}, reason, message)
 	}
 	t.API = &client{rest: c.kubernetes.CoreV1().RESTClient(), manager: c.cfg.Name, served: t.Served, fence: c.cfg.Fence, wrote: c.countWrite}
 	t.informer = func(kind *Kind, transform cache.TransformFunc) cache.SharedIndexInformer {
@@ -162,11 +170,11 @@ func (c *Controller) waitWrites(ctx context.Context) bool {
 // read returns when everything that exists was passed to the Logic; false if ctx was done before.
 func (c *Controller) read(ctx context.Context, t *Term) bool {
 	synced := map[string]cache.InformerSynced{}
-	for kind, r := range t.reads {
-		if r.informer != nil {
-			handler, _ := r.informer.AddEventHandler(r.handler()) // It fails only for an informer that has ended.
+	for kind, f := range t.Feeds {
+		if f.informer != nil {
+			handler, _ := f.informer.AddEventHandler(f.Handler) // It fails only for an informer that has ended.
 			synced[kind.plural()] = handler.HasSynced
-			go r.informer.RunWithContext(ctx)
+			go f.informer.RunWithContext(ctx)
 		}
 	}
 	for _, kinds := range slices.Sorted(maps.Keys(synced)) {
@@ -188,8 +196,8 @@ func (c *Controller) sync(ctx context.Context, t *Term, key Key, err error) erro
 		return err
 	}
 	klog.FromContext(ctx).V(4).Info("The work on an object fails", "kind", key.Kind.Name, "object", klog.KRef(key.Namespace, key.Name), "err", err)
-	if r := t.reads[key.Kind]; tell && r != nil {
-		if object, ok, _ := r.indexer.GetByKey(cache.NewObjectName(key.Namespace, key.Name).String()); ok {
+	if f := t.Feeds[key.Kind]; tell && f != nil {
+		if object, ok, _ := f.Indexer.GetByKey(cache.NewObjectName(key.Namespace, key.Name).String()); ok {
 			t.Event(object.(metav1.Object), key.Kind, false, reasonFails, problem(err))
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -98,7 +97,7 @@ func (h *health) did(key Key, err error) (tell, news bool) {
 
 // failed reports whether something was tried, and failed.
 func failed(err error) bool {
-	return err != nil && !writes.NotItsTurn(err) && !errors.As(err, new(writes.Pending)) && (!errors.As(err, new(writes.Later)) || said(err))
+	return err != nil && !writes.NotItsTurn(err) && !errors.As(err, new(writes.Pending)) && !errors.As(err, new(writes.Later))
 }
 
 // did notes a result, and writes a failure into the log if it is the first one of its kind: however many objects fail, that is one line. It reports whether to
@@ -133,7 +132,7 @@ func (h *health) problems() (all []string) {
 	}
 	first, n := map[string]Key{}, map[string]int{}
 	for key, f := range h.failures {
-		if !f.lasts() || apierrors.IsInvalid(f.err) && !byAdmission(f.err) {
+		if !f.lasts() || apierrors.IsInvalid(f.err) {
 			continue
 		}
 		of := key.Kind.Name
@@ -170,38 +169,14 @@ func (c *Controller) Check(*http.Request) error {
 	return nil
 }
 
-// problem says why something fails, and what to do where the answer of the API server does not tell that.
+// problem says why something fails, and what to do about it.
 func problem(err error) string {
-	var advice string
+	advice := "look at the network, at the API server and its log, and at admission webhooks"
 	switch {
 	case apierrors.IsNotFound(err) && !writes.NotThere(err):
 		advice = "the API server does not know the kind: " + install
-	case says(err, "custom resource definition is terminating"): // It gives no machine-readable cause.
-		advice = "the CustomResourceDefinition is being deleted: wait until it is gone, then " + install
-	case byAdmission(err):
-		advice = "an admission webhook or policy refuses it: repair, change or delete the one that the answer names"
 	case apierrors.IsForbidden(err):
-		advice = "the API server forbids it: " + install
-	case said(err):
-		advice = "the API server refuses it or fails: look at its answer, its log, and at admission webhooks"
-	case errors.As(err, new(net.Error)), errors.Is(err, context.DeadlineExceeded):
-		advice = "the API server does not answer: look at the network, at its load, at etcd and at admission webhooks"
-	default:
-		advice = "it fails"
+		advice = "the API server forbids it: correct the admission webhook, the policy or the quota that its answer names; if it names none, " + install
 	}
 	return text.Cut(fmt.Sprintf("%s (%v)", advice, err), text.MaxProblem)
-}
-
-// said reports whether the API server answered.
-func said(err error) bool {
-	var status apierrors.APIStatus
-	return errors.As(err, &status)
-}
-
-func byAdmission(err error) bool {
-	return says(err, "admission webhook", "calling webhook", "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy", "exceeded quota")
-}
-
-func says(err error, words ...string) bool {
-	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(err.Error(), w) })
 }

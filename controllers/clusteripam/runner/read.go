@@ -2,7 +2,6 @@ package runner
 
 import (
 	"context"
-	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,106 +56,71 @@ func (l Lister[T]) By(index, value string) []T {
 // Values returns the values of all objects.
 func (l Lister[T]) Values(index string) []string { return l.indexer.ListIndexFuncValues(index) }
 
+// Feed is how one kind is read.
+type Feed struct {
+	// Indexer has the objects as the watch has shown them last.
+	Indexer cache.Indexer
+	// Handler is told of every change, after the Indexer shows it.
+	Handler cache.ResourceEventHandler
+
+	informer cache.SharedIndexInformer // nil if the kind is absent, and in a test
+}
+
 // Read has a term read a kind, which must be one of Config.Reads, once. changed is called for every change, after the Lister shows it, in the order of
 // the changes of this kind, concurrently with those of other kinds: before is nil for a new object, now for one that is gone. It is called
 // for everything that exists before the first Reconcile. An object that was replaced by another of its name is first gone, then new.
 // If nobody saw the end of an object, because the watch missed it, before has a deletionTimestamp in any case.
 // For an Optional kind that is not served, the Lister stays empty.
 func Read[T any, P Pointer[T]](t *Term, kind *Kind, changed func(before, now P)) Lister[P] {
-	r := &reading{indexer: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})}
-	r.changed = func(before, now metav1.Object) {
-		b, _ := before.(P)
-		n, _ := now.(P)
-		if now == nil {
-			t.waiting.Delete(before.GetUID())
-		}
-		changed(b, n)
+	gone := func(before P) {
+		t.waiting.Delete(before.GetUID())
+		changed(before, nil)
 	}
-	if t.informer != nil {
-		if _, served := t.Served(kind); served {
-			r.informer = t.informer(kind, into[T, P])
-			r.indexer = r.informer.GetIndexer()
-		}
-	}
-	if t.reads == nil {
-		t.reads = map[*Kind]*reading{}
-	}
-	t.reads[kind] = r
-	return Lister[P]{r.indexer}
-}
-
-// reading is how one kind is read.
-type reading struct {
-	informer cache.SharedIndexInformer // nil if the kind is absent, and in a test
-	indexer  cache.Indexer             // of the informer
-	changed  func(before, now metav1.Object)
-	shows    sync.Mutex // A test calls Shows and Gone concurrently.
-}
-
-// handler passes the events of the informer on.
-func (r *reading) handler() cache.ResourceEventHandler {
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc: func(now any) { r.changed(nil, now.(metav1.Object)) },
+	f := &Feed{Indexer: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), Handler: cache.ResourceEventHandlerFuncs{
+		AddFunc: func(now any) { changed(nil, now.(P)) },
 		UpdateFunc: func(before, now any) {
-			if b, n := before.(metav1.Object), now.(metav1.Object); b.GetResourceVersion() != n.GetResourceVersion() { // A list shows everything again.
-				r.replaced(b, n)
+			switch b, n := before.(P), now.(P); {
+			case b.GetResourceVersion() == n.GetResourceVersion(): // A list shows everything again.
+			case b.GetUID() != n.GetUID():
+				gone(unseen(b))
+				changed(nil, n)
+			default:
+				changed(b, n)
 			}
 		},
 		DeleteFunc: func(before any) {
 			if missed, ok := before.(cache.DeletedFinalStateUnknown); ok {
-				before = unseen(missed.Obj.(metav1.Object))
+				gone(unseen(missed.Obj.(P)))
+			} else {
+				gone(before.(P))
 			}
-			r.changed(before.(metav1.Object), nil)
 		},
+	}}
+	if t.informer != nil {
+		if _, served := t.Served(kind); served {
+			f.informer = t.informer(kind, into[T, P])
+			f.Indexer = f.informer.GetIndexer()
+		}
 	}
-}
-
-// replaced passes on what has the name of an object that existed before.
-func (r *reading) replaced(before, now metav1.Object) {
-	if before.GetUID() != now.GetUID() {
-		r.changed(unseen(before), nil)
-		before = nil
+	if t.Feeds == nil {
+		t.Feeds = map[*Kind]*Feed{}
 	}
-	r.changed(before, now)
+	t.Feeds[kind] = f
+	return Lister[P]{f.Indexer}
 }
 
 // unseen returns the last known state of an object whose end nobody saw. It may have been marked as deleted since.
-func unseen(object metav1.Object) metav1.Object {
+func unseen[P interface {
+	metav1.Object
+	runtime.Object
+}](object P) P {
 	if object.GetDeletionTimestamp() != nil {
 		return object
 	}
 	now := metav1.Now()
-	object = object.(runtime.Object).DeepCopyObject().(metav1.Object)
+	object = object.DeepCopyObject().(P)
 	object.SetDeletionTimestamp(&now)
 	return object
-}
-
-// Shows passes an object to a term, as the watch does, if the Logic reads its kind. For tests.
-func (t *Term) Shows(kind *Kind, object metav1.Object) {
-	r, ok := t.reads[kind]
-	if !ok {
-		return
-	}
-	r.shows.Lock()
-	defer r.shows.Unlock()
-	object = object.(runtime.Object).DeepCopyObject().(metav1.Object)
-	before, existed, _ := r.indexer.Get(object) // Neither this nor the next one fails for an object with metadata.
-	_ = r.indexer.Update(object)
-	if existed {
-		r.replaced(before.(metav1.Object), object)
-	} else {
-		r.changed(nil, object)
-	}
-}
-
-// Gone passes the end of an object, in its last state, to a term, as the watch does, if the Logic reads its kind. For tests.
-func (t *Term) Gone(kind *Kind, object metav1.Object) {
-	if r, ok := t.reads[kind]; ok {
-		r.shows.Lock()
-		defer r.shows.Unlock()
-		_ = r.indexer.Delete(object)
-		r.changed(object, nil)
-	}
 }
 
 // into converts an object of an informer. All API versions of a kind have the fields that are read. One object that cannot be converted does not stop the

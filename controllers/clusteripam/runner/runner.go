@@ -73,7 +73,7 @@ type Logic interface {
 	Figures() Figures
 }
 
-// Term is what a Logic gets. A test fills it by itself and feeds it with Shows and Gone; then nothing talks to an API server.
+// Term is what a Logic gets. A test fills it by itself and calls the Feeds; then nothing talks to an API server.
 type Term struct {
 	// API sends requests. Its writes pass the fence, end after writes.Timeout, and are sent once.
 	API API
@@ -89,7 +89,9 @@ type Term struct {
 	// Took records how long an object waited for what it asked for.
 	Took func(time.Duration)
 
-	reads   map[*Kind]*reading
+	// Feeds are the kinds that the Logic reads.
+	Feeds map[*Kind]*Feed
+
 	waiting sync.Map // since when objects wait, by UID
 	// informer returns one of a kind that is served. It is nil in a test.
 	informer func(*Kind, cache.TransformFunc) cache.SharedIndexInformer

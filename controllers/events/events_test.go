@@ -1,4 +1,4 @@
-package nodeipam
+package events
 
 import (
 	"slices"
@@ -6,12 +6,13 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// TestEventsAreSaidOnce: what was said about an object is not said again, until it changes.
-func TestEventsAreSaidOnce(t *testing.T) {
+// TestSaidOnce: what was said about an object is not said again, until it changes.
+func TestSaidOnce(t *testing.T) {
 	client := fake.NewSimpleClientset()
 	written := make(chan string, 100)
 	client.PrependReactor("*", "events", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -23,16 +24,19 @@ func TestEventsAreSaidOnce(t *testing.T) {
 		}
 		return false, nil, nil
 	})
-	e := newEvents(client)
-	defer e.start()()
-	a, b := nodeReference("a", "1"), nodeReference("b", "2")
-	e.tell(a, "Full", "two are full")
-	e.tell(a, "Full", "two are full")
-	e.tell(b, "Full", "two are full")
-	e.tell(a, "Full", "one is full, one is disabled")
-	e.tell(a, "Conflict", "full")
-	e.tell(a, "Conflict", "full")
-	e.tell(nodeReference("a", "3"), "Full", "one is full, one is disabled")
+	w := New(client, "c")
+	defer w.Start()()
+	of := func(name string, uid types.UID) v1.ObjectReference {
+		return v1.ObjectReference{Kind: "Node", Name: name, UID: uid}
+	}
+	a, b := of("a", "1"), of("b", "2")
+	w.Warn(a, "Full", "two are full")
+	w.Warn(a, "Full", "two are full")
+	w.Warn(b, "Full", "two are full")
+	w.Warn(a, "Full", "one is full, one is disabled")
+	w.Warn(a, "Conflict", "full")
+	w.Warn(a, "Conflict", "full")
+	w.Warn(of("a", "3"), "Full", "one is full, one is disabled")
 	var got []string
 	want := []string{"a: Full, two are full", "b: Full, two are full", "a: Full, one is full, one is disabled", "a: Conflict, full", "a: Full, one is full, one is disabled"}
 	for range want {
