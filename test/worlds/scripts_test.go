@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 )
 
 // Each of these is one history. In all of them the judge looks on.
@@ -438,6 +441,25 @@ func TestReplacedDuringOutage(t *testing.T) {
 			})
 		})
 	}
+}
+
+// At the first start with --cluster-cidr there is no ClusterCIDR yet. No event asks people to create what the controller itself creates.
+func TestFirstStartWithFlags(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		w.flags = fromflags.Flags{Allocate: true, ClusterCIDR: "10.0.0.0/24"}
+		w.node("n1")
+		w.serving()
+		w.served(0, "n1")
+		w.node("n2")
+		told := func(node string) bool {
+			return slices.ContainsFunc(w.told, func(e string) bool { return strings.HasPrefix(e, node+": CIDRNotAvailable: ") })
+		}
+		w.within(3*time.Second, "an event of n2", func() bool { return told("n2") })
+		if told("n1") {
+			w.judge.bad("events: %v", w.told)
+		}
+		w.settle(5 * time.Second)
+	})
 }
 
 // All writes of Nodes fail for half a minute. After that nobody waits for long.
