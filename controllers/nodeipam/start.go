@@ -85,6 +85,9 @@ func listOf[L runtime.Object](list func(context.Context, metav1.ListOptions) (L,
 // was acquired.
 func (c *Controller) start(ctx context.Context) bool {
 	began, kinds := time.Now(), c.kinds() // Processes before this one have ended by now, or another one led before.
+	if c.Fence.Predecessor() == lease.FencedPredecessor {
+		c.Fence.Mark() // Already now: if this process ends before it serves, its successor need not wait for another allocator.
+	}
 	for _, k := range kinds {
 		if !c.read(ctx, k) {
 			return false

@@ -360,6 +360,35 @@ func TestStartUnderChurn(t *testing.T) {
 	})
 }
 
+// A leader that cannot read anything ends before it has allocated anything. All leaders are this controller, so the next one does not wait for another
+// allocator.
+func TestLeaderThatCannotRead(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		w.takeover = time.Minute
+		fails := false
+		w.faults = func(*link) func(request) fault {
+			return func(r request) (f fault) {
+				if fails && r.method == http.MethodGet && r.resource != leases {
+					f.refused = http.StatusServiceUnavailable
+				}
+				return f
+			}
+		}
+		w.pool("a", "10.0.0.0/24", 4)
+		r := w.serving()
+		w.served(time.Second, w.node("n1"))
+		w.do(func() { fails = true })
+		w.kill(r)
+		w.start()
+		time.Sleep(30 * time.Second)
+		w.kill(w.leader())
+		w.do(func() { fails = false })
+		w.start()
+		w.served(25*time.Second, w.node("n2")) // the Lease, a retry period, and the start
+		w.settle(10 * time.Second)
+	})
+}
+
 // A leader does not run for half a minute, and then goes on with what it was about to write.
 func TestStoppedLeader(t *testing.T) {
 	inWorld(t, 1, func(w *world) {
