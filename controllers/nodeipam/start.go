@@ -47,6 +47,9 @@ type kind struct {
 	list     pager.ListPageFunc
 	// shows reports whether what is stored in the cache, an object of the same name or nil, is as new as what was listed.
 	shows func(stored any, listed metav1.Object) bool
+	// optional is whether the controller can do without the kind if the API server says that there is no such thing. A proxy without a backend
+	// says that, too, and without Nodes every block would be free.
+	optional bool
 	// asOf is the resource version of a consistent read, which the cache has to reach; empty if the API server does not serve the kind.
 	asOf string
 }
@@ -59,7 +62,7 @@ func (c *Controller) kinds() []*kind {
 		},
 		{
 			name: "ServiceCIDRs", informer: c.ServiceCIDRs.Informer(), handler: handle(c.seeServiceCIDR, c.serviceCIDRGone),
-			list: listOf(c.Client.NetworkingV1().ServiceCIDRs().List), shows: asNew,
+			list: listOf(c.Client.NetworkingV1().ServiceCIDRs().List), shows: asNew, optional: true,
 		},
 		{
 			name: "Nodes", informer: c.Nodes.Informer(), handler: handle(c.seeNode, c.nodeGone),
@@ -144,7 +147,7 @@ func (c *Controller) read(ctx context.Context, k *kind) bool {
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return err == nil, nil
-		case k.informer != c.informer && apierrors.IsNotFound(err):
+		case k.optional && apierrors.IsNotFound(err):
 			klog.FromContext(ctx).Info("The API server does not have "+k.name+": until it has, the controller knows only the service ranges in --service-cluster-ip-range", "err", err)
 			return true, nil
 		}

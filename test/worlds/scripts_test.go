@@ -298,6 +298,33 @@ func TestNewLeaderAndAStaleCache(t *testing.T) {
 	})
 }
 
+// As before, and a proxy without a backend answers the first read of each kind with 404. That does not mean that the API server has no Nodes.
+func TestNewLeaderAndAProxyWithoutABackend(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		w.watchLists = false
+		w.pool("a", "10.0.0.0/22", 8, "n")
+		w.node("m", "m=1")
+		r := w.serving()
+		time.Sleep(time.Minute) // By now every cache has m.
+		w.served(time.Second, w.node("n", "n=1"))
+		w.kill(r)
+		w.pool("b", "10.0.0.0/22", 8, "m")
+		w.do(func() { w.lag[nodes] = 40 * time.Second })
+		w.faults = func(*link) func(request) fault {
+			answered := map[string]bool{leases: true}
+			return func(r request) (f fault) {
+				if r.method == http.MethodGet && !answered[r.resource] {
+					answered[r.resource], f = true, fault{refused: http.StatusNotFound, text: "default backend - 404"}
+				}
+				return f
+			}
+		}
+		w.start()
+		w.served(2*time.Minute, "m")
+		w.settle(time.Minute)
+	})
+}
+
 // Without leader election a process is killed with a write on its way to a Node that the cache, from which the next one starts, does not show yet.
 func TestKilledWithoutElectionAndAStaleCache(t *testing.T) {
 	inWorld(t, 1, func(w *world) {
