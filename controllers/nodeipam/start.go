@@ -190,7 +190,7 @@ func (c *Controller) compare(ctx context.Context, k *kind) bool {
 	var behind map[string]metav1.Object // what the cache does not show, by name
 	err := wait.PollUntilContextCancel(ctx, readInterval, true, func(ctx context.Context) (bool, error) {
 		var err error
-		if behind, err = k.listAll(ctx); err != nil {
+		if behind, err = k.objects(ctx, metav1.ListOptions{}); err != nil {
 			c.cannotRead(ctx, k, err)
 		}
 		return err == nil, nil
@@ -225,10 +225,10 @@ func (c *Controller) cannotRead(ctx context.Context, k *kind, err error) {
 	}
 }
 
-// listAll makes a consistent list, page by page.
-func (k *kind) listAll(ctx context.Context) (map[string]metav1.Object, error) {
+// objects makes a consistent list, page by page, and returns the objects by name.
+func (k *kind) objects(ctx context.Context, options metav1.ListOptions) (map[string]metav1.Object, error) {
 	all := map[string]metav1.Object{}
-	err := pager.New(k.list).EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
+	err := pager.New(k.list).EachListItem(ctx, options, func(o runtime.Object) error {
 		object, err := meta.Accessor(o)
 		if err == nil {
 			all[object.GetName()] = object
@@ -240,17 +240,9 @@ func (k *kind) listAll(ctx context.Context) (map[string]metav1.Object, error) {
 
 // gone reports whether an object that was listed is gone by now, or another one.
 func (k *kind) gone(ctx context.Context, listed metav1.Object) bool {
-	now, err := k.list(ctx, metav1.SingleObject(metav1.ObjectMeta{Name: listed.GetName()}))
-	if err != nil {
-		return false
-	}
-	gone := true
-	err = meta.EachListItem(now, func(o runtime.Object) error {
-		object, err := meta.Accessor(o)
-		gone = err == nil && object.GetUID() != listed.GetUID()
-		return err
-	})
-	return err == nil && gone
+	now, err := k.objects(ctx, metav1.SingleObject(metav1.ObjectMeta{Name: listed.GetName()}))
+	again, ok := now[listed.GetName()]
+	return err == nil && (!ok || again.GetUID() != listed.GetUID())
 }
 
 // asNew reports whether an object in the cache is at least as new as the listed one.
