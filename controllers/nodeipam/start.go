@@ -3,6 +3,7 @@ package nodeipam
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -32,7 +33,7 @@ const (
 	recordInterval = 5 * time.Millisecond
 	// readInterval is how often a read is repeated that fails, and how long a cache is asked for its version.
 	readInterval = time.Second
-	// askInterval is how often the API server is asked which of the objects that a cache does not show are gone.
+	// askInterval is how often objects are listed again of which the cache does not show some, to see which of these are gone.
 	askInterval = 5 * time.Second
 	// readTimeout is how long one request is waited for. The API server ends it after a minute; without a limit, a read whose answer is lost on
 	// the way would never end.
@@ -190,7 +191,7 @@ func (c *Controller) compare(ctx context.Context, k *kind) bool {
 	var behind map[string]metav1.Object // what the cache does not show, by name
 	err := wait.PollUntilContextCancel(ctx, readInterval, true, func(ctx context.Context) (bool, error) {
 		var err error
-		if behind, err = k.objects(ctx, metav1.ListOptions{}); err != nil {
+		if behind, err = k.listAll(ctx); err != nil {
 			c.cannotRead(ctx, k, err)
 		}
 		return err == nil, nil
@@ -200,17 +201,17 @@ func (c *Controller) compare(ctx context.Context, k *kind) bool {
 	}
 	ask := time.Now().Add(readInterval)
 	err = wait.PollUntilContextCancel(ctx, lookInterval, true, func(ctx context.Context) (bool, error) {
-		late := time.Now().After(ask)
-		for name, listed := range behind {
-			if stored, _, _ := k.informer.GetStore().GetByKey(name); k.shows(stored, listed) || late && k.gone(ctx, listed) {
-				delete(behind, name)
-				continue
-			}
-			c.health.WaitFor(health.Problem{What: fmt.Sprintf("the cache of %s to show %s as of resource version %s", k.name, name, listed.GetResourceVersion())})
-		}
-		if late && len(behind) > 0 {
+		maps.DeleteFunc(behind, func(name string, listed metav1.Object) bool {
+			stored, _, _ := k.informer.GetStore().GetByKey(name)
+			return k.shows(stored, listed)
+		})
+		if len(behind) > 0 && time.Now().After(ask) {
+			k.forgetGone(ctx, behind)
 			ask = time.Now().Add(askInterval)
 			klog.FromContext(ctx).Info("Waiting for a cache that lags", "kind", k.name, "objects", len(behind))
+		}
+		for name, listed := range behind {
+			c.health.WaitFor(health.Problem{What: fmt.Sprintf("the cache of %s to show %s as of resource version %s", k.name, name, listed.GetResourceVersion())})
 		}
 		return len(behind) == 0, nil
 	})
@@ -225,10 +226,10 @@ func (c *Controller) cannotRead(ctx context.Context, k *kind, err error) {
 	}
 }
 
-// objects makes a consistent list, page by page, and returns the objects by name.
-func (k *kind) objects(ctx context.Context, options metav1.ListOptions) (map[string]metav1.Object, error) {
+// listAll makes a consistent list, page by page.
+func (k *kind) listAll(ctx context.Context) (map[string]metav1.Object, error) {
 	all := map[string]metav1.Object{}
-	err := pager.New(k.list).EachListItem(ctx, options, func(o runtime.Object) error {
+	err := pager.New(k.list).EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
 		object, err := meta.Accessor(o)
 		if err == nil {
 			all[object.GetName()] = object
@@ -238,11 +239,14 @@ func (k *kind) objects(ctx context.Context, options metav1.ListOptions) (map[str
 	return all, err
 }
 
-// gone reports whether an object that was listed is gone by now, or another one.
-func (k *kind) gone(ctx context.Context, listed metav1.Object) bool {
-	now, err := k.objects(ctx, metav1.SingleObject(metav1.ObjectMeta{Name: listed.GetName()}))
-	again, ok := now[listed.GetName()]
-	return err == nil && (!ok || again.GetUID() != listed.GetUID())
+// forgetGone removes from what was listed what is gone by now, or another object. It is one more list and not a read of each, which may be all
+// Nodes of a large cluster. If it fails, it removes nothing.
+func (k *kind) forgetGone(ctx context.Context, listed map[string]metav1.Object) {
+	now, err := k.listAll(ctx)
+	maps.DeleteFunc(listed, func(name string, object metav1.Object) bool {
+		again, ok := now[name]
+		return err == nil && (!ok || again.GetUID() != object.GetUID())
+	})
 }
 
 // asNew reports whether an object in the cache is at least as new as the listed one.

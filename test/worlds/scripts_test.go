@@ -387,6 +387,41 @@ func TestStartUnderChurn(t *testing.T) {
 	})
 }
 
+// While a leader starts with a cache from before they were created, and reads take 100 ms, very many Nodes are deleted. It does not ask for each of them.
+func TestStartDuringMassDeletion(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		w.watchLists, w.bookmarks = false, 0
+		w.faults = func(*link) func(request) fault {
+			return func(r request) (f fault) {
+				if r.method == http.MethodGet && r.resource == nodes {
+					f.slow = 100 * time.Millisecond
+				}
+				return f
+			}
+		}
+		w.pool("a", "10.0.0.0/16", 4)
+		r := w.serving()
+		w.served(time.Second, w.node("old"))
+		time.Sleep(time.Minute) // By now every cache has it.
+		many := w.many(400)
+		w.served(10*time.Second, many...)
+		w.kill(r)
+		w.do(func() { w.lag[nodes] = time.Minute })
+		w.start()
+		w.leader()
+		time.Sleep(3 * time.Second)
+		for _, name := range many {
+			w.delete(nodes, name)
+		}
+		w.do(func() {
+			w.lag[nodes], w.compacted = 0, w.revision
+			w.cutStreams(func(*stream) bool { return true })
+		})
+		w.served(10*time.Second, w.node("new"))
+		w.settle(10 * time.Second)
+	})
+}
+
 // A leader that cannot read anything ends before it has allocated anything. All leaders are this controller, so the next one does not wait for another
 // allocator.
 func TestLeaderThatCannotRead(t *testing.T) {
