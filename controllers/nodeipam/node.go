@@ -24,6 +24,9 @@ const (
 	walk = ""
 	// notKeptRetry is after how long podCIDRs are sent again that the API server confirmed and does not have.
 	notKeptRetry = queues.RetryMax
+	// tellAfter is for how long a Node has been without podCIDRs before an event says that it is pending. What it needs often comes a moment
+	// after it: the ClusterCIDR of the flags, or labels of a cloud provider. The event would ask people for what comes by itself.
+	tellAfter = 2 * time.Second
 )
 
 // syncNode advances one Node, or makes the walk.
@@ -43,7 +46,7 @@ func (c *Controller) advance(ctx context.Context, name string) error {
 		do      allocator.Action
 		uid     types.UID
 		wait    time.Duration
-		pending bool
+		pending error
 	)
 	c.with(func(s *allocator.State) {
 		do, uid, wait = s.Next(name, time.Now())
@@ -57,24 +60,25 @@ func (c *Controller) advance(ctx context.Context, name string) error {
 	case allocator.Write:
 		return c.write(ctx, name, uid)
 	}
-	if pending {
-		return writes.Pending{} // After refusals it does not start over: whoever takes its place may be refused, too.
-	}
-	return nil
+	return pending
 }
 
-// tell writes the events about a Node: why it is pending, or what is wrong with its podCIDRs. It reports whether it is pending. The caller
-// holds the lock.
-func (c *Controller) tell(s *allocator.State, name string) (pending bool) {
+// tell writes the events about a Node: why it is pending, or what is wrong with its podCIDRs. It returns what a worker returns if the Node is
+// pending, and otherwise nil. The caller holds the lock.
+func (c *Controller) tell(s *allocator.State, name string) (pending error) {
 	view, _ := s.Node(name)
-	reason, message := s.Why(name)
-	if pending = reason != "" && reason != allocator.NoneNeeded; pending {
-		c.events.Warn(nodeReference(name, view.UID), ReasonNotAvailable, message)
-	}
 	for reason, message := range s.Findings(name) {
 		c.events.Warn(nodeReference(name, view.UID), reason, message)
 	}
-	return pending
+	reason, message := s.Why(name)
+	if reason == "" || reason == allocator.NoneNeeded {
+		return nil
+	}
+	if early := tellAfter - time.Since(view.Since); early > 0 {
+		return writes.Later(early)
+	}
+	c.events.Warn(nodeReference(name, view.UID), ReasonNotAvailable, message)
+	return writes.Pending{} // After refusals it does not start over: whoever takes its place may be refused, too.
 }
 
 // write sends the podCIDRs of exactly this Node. It waits for the client-side limit and for the fence before it locks the state, so that what

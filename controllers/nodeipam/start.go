@@ -3,6 +3,7 @@ package nodeipam
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -32,7 +33,7 @@ const (
 	recordInterval = 5 * time.Millisecond
 	// readInterval is how often a read is repeated that fails, and how long a cache is asked for its version.
 	readInterval = time.Second
-	// askInterval is how often the API server is asked which of the objects that a cache does not show are gone.
+	// askInterval is how often objects are listed again of which the cache does not show some, to see which of these are gone.
 	askInterval = 5 * time.Second
 	// readTimeout is how long one request is waited for. The API server ends it after a minute; without a limit, a read whose answer is lost on
 	// the way would never end.
@@ -47,6 +48,9 @@ type kind struct {
 	list     pager.ListPageFunc
 	// shows reports whether what is stored in the cache, an object of the same name or nil, is as new as what was listed.
 	shows func(stored any, listed metav1.Object) bool
+	// optional is whether the controller can do without the kind if the API server says that there is no such thing. A proxy without a backend
+	// says that, too, and without Nodes every block would be free.
+	optional bool
 	// asOf is the resource version of a consistent read, which the cache has to reach; empty if the API server does not serve the kind.
 	asOf string
 }
@@ -59,7 +63,7 @@ func (c *Controller) kinds() []*kind {
 		},
 		{
 			name: "ServiceCIDRs", informer: c.ServiceCIDRs.Informer(), handler: handle(c.seeServiceCIDR, c.serviceCIDRGone),
-			list: listOf(c.Client.NetworkingV1().ServiceCIDRs().List), shows: asNew,
+			list: listOf(c.Client.NetworkingV1().ServiceCIDRs().List), shows: asNew, optional: true,
 		},
 		{
 			name: "Nodes", informer: c.Nodes.Informer(), handler: handle(c.seeNode, c.nodeGone),
@@ -85,6 +89,9 @@ func listOf[L runtime.Object](list func(context.Context, metav1.ListOptions) (L,
 // was acquired.
 func (c *Controller) start(ctx context.Context) bool {
 	began, kinds := time.Now(), c.kinds() // Processes before this one have ended by now, or another one led before.
+	if c.Fence.Predecessor() == lease.FencedPredecessor {
+		c.Fence.Mark() // Already now: if this process ends before it serves, its successor need not wait for another allocator.
+	}
 	for _, k := range kinds {
 		if !c.read(ctx, k) {
 			return false
@@ -141,7 +148,7 @@ func (c *Controller) read(ctx context.Context, k *kind) bool {
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return err == nil, nil
-		case k.informer != c.informer && apierrors.IsNotFound(err):
+		case k.optional && apierrors.IsNotFound(err):
 			klog.FromContext(ctx).Info("The API server does not have "+k.name+": until it has, the controller knows only the service ranges in --service-cluster-ip-range", "err", err)
 			return true, nil
 		}
@@ -194,17 +201,17 @@ func (c *Controller) compare(ctx context.Context, k *kind) bool {
 	}
 	ask := time.Now().Add(readInterval)
 	err = wait.PollUntilContextCancel(ctx, lookInterval, true, func(ctx context.Context) (bool, error) {
-		late := time.Now().After(ask)
-		for name, listed := range behind {
-			if stored, _, _ := k.informer.GetStore().GetByKey(name); k.shows(stored, listed) || late && k.gone(ctx, listed) {
-				delete(behind, name)
-				continue
-			}
-			c.health.WaitFor(health.Problem{What: fmt.Sprintf("the cache of %s to show %s as of resource version %s", k.name, name, listed.GetResourceVersion())})
-		}
-		if late && len(behind) > 0 {
+		maps.DeleteFunc(behind, func(name string, listed metav1.Object) bool {
+			stored, _, _ := k.informer.GetStore().GetByKey(name)
+			return k.shows(stored, listed)
+		})
+		if len(behind) > 0 && time.Now().After(ask) {
+			k.forgetGone(ctx, behind)
 			ask = time.Now().Add(askInterval)
 			klog.FromContext(ctx).Info("Waiting for a cache that lags", "kind", k.name, "objects", len(behind))
+		}
+		for name, listed := range behind {
+			c.health.WaitFor(health.Problem{What: fmt.Sprintf("the cache of %s to show %s as of resource version %s", k.name, name, listed.GetResourceVersion())})
 		}
 		return len(behind) == 0, nil
 	})
@@ -232,19 +239,14 @@ func (k *kind) listAll(ctx context.Context) (map[string]metav1.Object, error) {
 	return all, err
 }
 
-// gone reports whether an object that was listed is gone by now, or another one.
-func (k *kind) gone(ctx context.Context, listed metav1.Object) bool {
-	now, err := k.list(ctx, metav1.SingleObject(metav1.ObjectMeta{Name: listed.GetName()}))
-	if err != nil {
-		return false
-	}
-	gone := true
-	err = meta.EachListItem(now, func(o runtime.Object) error {
-		object, err := meta.Accessor(o)
-		gone = err == nil && object.GetUID() != listed.GetUID()
-		return err
+// forgetGone removes from what was listed what is gone by now, or another object. It is one more list and not a read of each, which may be all
+// Nodes of a large cluster. If it fails, it removes nothing.
+func (k *kind) forgetGone(ctx context.Context, listed map[string]metav1.Object) {
+	now, err := k.listAll(ctx)
+	maps.DeleteFunc(listed, func(name string, object metav1.Object) bool {
+		again, ok := now[name]
+		return err == nil && (!ok || again.GetUID() != object.GetUID())
 	})
-	return err == nil && gone
 }
 
 // asNew reports whether an object in the cache is at least as new as the listed one.

@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/multicidr/controller-manager/controllers/nodeipam/fromflags"
 )
 
 // Each of these is one history. In all of them the judge looks on.
@@ -295,6 +298,33 @@ func TestNewLeaderAndAStaleCache(t *testing.T) {
 	})
 }
 
+// As before, and a proxy without a backend answers the first read of each kind with 404. That does not mean that the API server has no Nodes.
+func TestNewLeaderAndAProxyWithoutABackend(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		w.watchLists = false
+		w.pool("a", "10.0.0.0/22", 8, "n")
+		w.node("m", "m=1")
+		r := w.serving()
+		time.Sleep(time.Minute) // By now every cache has m.
+		w.served(time.Second, w.node("n", "n=1"))
+		w.kill(r)
+		w.pool("b", "10.0.0.0/22", 8, "m")
+		w.do(func() { w.lag[nodes] = 40 * time.Second })
+		w.faults = func(*link) func(request) fault {
+			answered := map[string]bool{leases: true}
+			return func(r request) (f fault) {
+				if r.method == http.MethodGet && !answered[r.resource] {
+					answered[r.resource], f = true, fault{refused: http.StatusNotFound, text: "default backend - 404"}
+				}
+				return f
+			}
+		}
+		w.start()
+		w.served(2*time.Minute, "m")
+		w.settle(time.Minute)
+	})
+}
+
 // Without leader election a process is killed with a write on its way to a Node that the cache, from which the next one starts, does not show yet.
 func TestKilledWithoutElectionAndAStaleCache(t *testing.T) {
 	inWorld(t, 1, func(w *world) {
@@ -354,6 +384,70 @@ func TestStartUnderChurn(t *testing.T) {
 		w.served(2*time.Minute, w.node("stay"))
 		close(ends)
 		<-done
+	})
+}
+
+// While a leader starts with a cache from before they were created, and reads take 100 ms, very many Nodes are deleted. It does not ask for each of them.
+func TestStartDuringMassDeletion(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		w.watchLists, w.bookmarks = false, 0
+		w.faults = func(*link) func(request) fault {
+			return func(r request) (f fault) {
+				if r.method == http.MethodGet && r.resource == nodes {
+					f.slow = 100 * time.Millisecond
+				}
+				return f
+			}
+		}
+		w.pool("a", "10.0.0.0/16", 4)
+		r := w.serving()
+		w.served(time.Second, w.node("old"))
+		time.Sleep(time.Minute) // By now every cache has it.
+		many := w.many(400)
+		w.served(10*time.Second, many...)
+		w.kill(r)
+		w.do(func() { w.lag[nodes] = time.Minute })
+		w.start()
+		w.leader()
+		time.Sleep(3 * time.Second)
+		for _, name := range many {
+			w.delete(nodes, name)
+		}
+		w.do(func() {
+			w.lag[nodes], w.compacted = 0, w.revision
+			w.cutStreams(func(*stream) bool { return true })
+		})
+		w.served(10*time.Second, w.node("new"))
+		w.settle(10 * time.Second)
+	})
+}
+
+// A leader that cannot read anything ends before it has allocated anything. All leaders are this controller, so the next one does not wait for another
+// allocator.
+func TestLeaderThatCannotRead(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		w.takeover = time.Minute
+		fails := false
+		w.faults = func(*link) func(request) fault {
+			return func(r request) (f fault) {
+				if fails && r.method == http.MethodGet && r.resource != leases {
+					f.refused = http.StatusServiceUnavailable
+				}
+				return f
+			}
+		}
+		w.pool("a", "10.0.0.0/24", 4)
+		r := w.serving()
+		w.served(time.Second, w.node("n1"))
+		w.do(func() { fails = true })
+		w.kill(r)
+		w.start()
+		time.Sleep(30 * time.Second)
+		w.kill(w.leader())
+		w.do(func() { fails = false })
+		w.start()
+		w.served(25*time.Second, w.node("n2")) // the Lease, a retry period, and the start
+		w.settle(10 * time.Second)
 	})
 }
 
@@ -438,6 +532,25 @@ func TestReplacedDuringOutage(t *testing.T) {
 			})
 		})
 	}
+}
+
+// At the first start with --cluster-cidr there is no ClusterCIDR yet. No event asks people to create what the controller itself creates.
+func TestFirstStartWithFlags(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		w.flags = fromflags.Flags{Allocate: true, ClusterCIDR: "10.0.0.0/24"}
+		w.node("n1")
+		w.serving()
+		w.served(0, "n1")
+		w.node("n2")
+		told := func(node string) bool {
+			return slices.ContainsFunc(w.told, func(e string) bool { return strings.HasPrefix(e, node+": CIDRNotAvailable: ") })
+		}
+		w.within(3*time.Second, "an event of n2", func() bool { return told("n2") })
+		if told("n1") {
+			w.judge.bad("events: %v", w.told)
+		}
+		w.settle(5 * time.Second)
+	})
 }
 
 // All writes of Nodes fail for half a minute. After that nobody waits for long.

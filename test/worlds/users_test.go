@@ -183,7 +183,9 @@ func (s *server) randomFault(l *link, r request, perMille int) (f fault) {
 		return f
 	}
 	if r.method == http.MethodGet {
-		f.refused = pickOf(s.noise, 429, 500, 503, 403)
+		if f.refused = pickOf(s.noise, 429, 500, 503, 403, 404); f.refused == http.StatusNotFound {
+			f.text = "default backend - 404" // of a proxy
+		}
 		return f
 	}
 	switch kind := s.noise.Intn(9); {

@@ -41,6 +41,8 @@ type NodeView struct {
 	// UnansweredUntil is until when the API server may carry out a write that it did not answer; zero if every write was answered, or if the
 	// Node shows podCIDRs.
 	UnansweredUntil time.Time
+	// Since is when the Node was first seen without podCIDRs; zero when it has some.
+	Since time.Time
 }
 
 // Node returns what the state knows about the Node of this name.
@@ -49,7 +51,7 @@ func (s *State) Node(name string) (view NodeView, ok bool) {
 	if !ok {
 		return NodeView{}, false
 	}
-	return NodeView{UID: n.uid, ClusterCIDR: n.pool, Blocks: s.held(n), State: n.state, UnansweredUntil: n.unansweredUntil}, true
+	return NodeView{UID: n.uid, ClusterCIDR: n.pool, Blocks: s.held(n), State: n.state, UnansweredUntil: n.unansweredUntil, Since: n.since}, true
 }
 
 func (s *State) Pool(name string) (p *pool.Pool, ok bool) {

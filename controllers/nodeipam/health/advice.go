@@ -39,7 +39,7 @@ func ReadProblem(kind string, err error) Problem {
 	case missing && kind == "ClusterCIDRs":
 		return Problem{What: crdMissing}
 	case missing:
-		return Problem{"the API server does not have them: see whether its --runtime-config turns them off, or whether an older API server answers, too", err}
+		return Problem{"the API server does not have them: see whether its --runtime-config turns them off, or whether a proxy or an older API server answers, too", err}
 	case apierrors.IsForbidden(err) && kind == "ClusterCIDRs":
 		return Problem{"the controller may not read ClusterCIDRs: " + install, err}
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):

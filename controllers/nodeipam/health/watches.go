@@ -58,6 +58,9 @@ func (w *Watches) note(ctx context.Context, k *kind, err error) {
 	if ctx.Err() != nil || errors.Is(err, io.EOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return // The process ends, or a watch ended as watches do.
 	}
+	if k.name == "ServiceCIDRs" && apierrors.IsNotFound(err) && k.informer.LastSyncResourceVersion() == "" {
+		return // An API server of before v1.33 has never had any. The start goes on without them, and says so.
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()

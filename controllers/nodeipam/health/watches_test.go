@@ -49,8 +49,8 @@ func (n *nodes) works() {
 	n.list, n.watch = nil, nil
 }
 
-// informer runs an informer of these Nodes.
-func (n *nodes) informer(t *testing.T, w *Watches) {
+// informer runs an informer of these Nodes, which are followed as objects of a kind.
+func (n *nodes) informer(t *testing.T, w *Watches, kind string) {
 	t.Helper()
 	n.watches = make(chan *watch.FakeWatcher, 1)
 	informer := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
@@ -68,7 +68,7 @@ func (n *nodes) informer(t *testing.T, w *Watches) {
 			return f, nil
 		},
 	}, listsFirst{}), &v1.Node{}, 0, nil)
-	if err := w.Follow("Nodes", informer); err != nil {
+	if err := w.Follow(kind, informer); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -76,7 +76,7 @@ func (n *nodes) informer(t *testing.T, w *Watches) {
 	go func() { defer close(ended); informer.RunWithContext(ctx) }()
 	t.Cleanup(func() { stop(); <-ended })
 	synctest.Wait()
-	if err := w.Follow("Nodes", informer); err == nil {
+	if err := w.Follow(kind, informer); err == nil {
 		t.Error("an informer that was started is followed")
 	}
 }
@@ -98,7 +98,7 @@ func TestWatches(t *testing.T) {
 			n := &nodes{watch: forbidden}
 			w := &Watches{}
 			h := New(w)
-			n.informer(t, w)
+			n.informer(t, w, "Nodes")
 			time.Sleep(25 * time.Second)
 			for range 20 { // It is a problem all the time, whenever the informer tries again.
 				time.Sleep(7 * time.Second)
@@ -120,7 +120,7 @@ func TestWatches(t *testing.T) {
 			n := &nodes{list: errors.New("connection reset by peer")}
 			w := &Watches{}
 			h := New(w)
-			n.informer(t, w)
+			n.informer(t, w, "Nodes")
 			for i := range 200 {
 				if i == 5 {
 					n.works()
@@ -132,12 +132,35 @@ func TestWatches(t *testing.T) {
 			}
 		})
 	})
+	t.Run("ServiceCIDRs that the API server does not have, has, and has no more", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := &nodes{list: apierrors.NewNotFound(schema.GroupResource{Resource: "servicecidrs"}, "")}
+			w := &Watches{}
+			h := New(w)
+			n.informer(t, w, "ServiceCIDRs")
+			time.Sleep(2 * time.Minute)
+			if got := said(h); got != "" {
+				t.Errorf("it says %q before an API server of v1.32", got)
+			}
+			missing := n.list
+			n.works()
+			f := <-n.watches
+			n.mu.Lock()
+			n.list, n.watch = missing, missing
+			n.mu.Unlock()
+			f.Stop()
+			time.Sleep(2 * time.Minute)
+			if got := said(h); !strings.Contains(got, "changes of ServiceCIDRs are not seen: the API server does not have them") {
+				t.Errorf("it says %q", got)
+			}
+		})
+	})
 	t.Run("lists that fail until they do not", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			n := &nodes{list: apierrors.NewServiceUnavailable("etcd")}
 			w := &Watches{}
 			h := New(w)
-			n.informer(t, w)
+			n.informer(t, w, "Nodes")
 			time.Sleep(2 * time.Minute)
 			if got := said(h); !strings.Contains(got, "the API server fails, or a proxy before it") || !strings.Contains(got, ", since 2000-01-01T00:00:00Z") {
 				t.Errorf("it says %q", got)
