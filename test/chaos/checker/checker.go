@@ -282,7 +282,9 @@ func (c *Checker) checkSource(e Event, n *node) {
 		if !shaped(c.opts.Static, n.blocks) {
 			c.violate(e, OutsideRange, fmt.Sprintf("Node %s was served %v, which is not one block of each range", n.Name, n.blocks), involved...)
 		}
-	case c.justGone(e, n, source):
+	case c.justGone(e, source, func(p *pool) bool {
+		return shaped(p.ranges, n.blocks) && slices.ContainsFunc(n.labels, func(l labelled) bool { return p.matches(l.Node) })
+	}):
 	case !exists:
 		c.violate(e, NoSource, fmt.Sprintf("Node %s was served %v from %q, and there is no such ClusterCIDR", n.Name, n.blocks, source), involved...)
 	case !shaped(p.ranges, n.blocks):
@@ -305,11 +307,11 @@ func (c *Checker) checkSource(e Event, n *node) {
 	}
 }
 
-// justGone reports whether the blocks come from a ClusterCIDR of this name that the writer may not have missed yet: one that did not wait for
-// its finalizer.
-func (c *Checker) justGone(e Event, n *node, name string) bool {
+// justGone reports whether a ClusterCIDR of this name that could be meant has gone, and the writer may have missed that: it did not wait for its
+// finalizer.
+func (c *Checker) justGone(e Event, name string, could func(*pool) bool) bool {
 	return slices.ContainsFunc(c.gone[name], func(p gonePool) bool {
-		return e.decided().Sub(p.at) <= c.opts.Slack && shaped(p.ranges, n.blocks) && slices.ContainsFunc(n.labels, func(l labelled) bool { return p.matches(l.Node) }) && !p.awaited(p.at, c.opts.Slack)
+		return e.decided().Sub(p.at) <= c.opts.Slack && could(p.pool) && !p.awaited(p.at, c.opts.Slack)
 	})
 }
 
@@ -397,7 +399,7 @@ func (c *Checker) poolGone(e Event) {
 		if !p.awaited(e.At, c.opts.Slack) {
 			continue // allocation does not wait for the finalizer
 		}
-		if c.justGone(e, n, n.Annotations[networkingv1.AnnotationClusterCIDR]) {
+		if c.justGone(e, n.Annotations[networkingv1.AnnotationClusterCIDR], func(p *pool) bool { return p.holds(n.blocks) }) {
 			continue // it belongs to another one, whose end the manager may not have seen yet
 		}
 		c.violate(e, GoneInUse, fmt.Sprintf("ClusterCIDR %s is gone while Node %s has %v of it", p.name, n.Name, n.blocks), poolName(p.name), nodeName(n.Name))

@@ -334,6 +334,9 @@ func TestHistories(t *testing.T) {
 		"a ClusterCIDR goes a moment after the one that served its last Node": {
 			"cc a; cc b unfinalized; join n1 b 10.0.0.0/24; cc a terminate; ccgone b; ccgone a", "",
 		},
+		"a ClusterCIDR goes a moment after one of another block size that could be thought to have served its last Node": {
+			"cc a; cc b unfinalized; join n1 b 10.0.0.0/24; cc a terminate; ccgone b; cc b unfinalized hb=9; wait 1h; ccgone b; ccgone a", "",
+		},
 		"a ClusterCIDR goes long after the one that served its last Node": {
 			"cc a; cc b unfinalized; join n1 b 10.0.0.0/24; cc a terminate; ccgone b; wait 1h; ccgone a", GoneInUse,
 		},
