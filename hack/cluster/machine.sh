@@ -56,10 +56,11 @@ mount_cgroups() {
 	done </proc/self/cgroup
 }
 
-# A kubelet sets these, but they belong to no namespace: let it set a copy.
+# A kubelet and Cilium set these, but they belong to no namespace: let them set a copy.
 hide_kernel_settings() {
 	local setting
-	for setting in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys kernel/keys/root_maxbytes; do
+	for setting in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys kernel/keys/root_maxbytes \
+		kernel/timer_migration kernel/unprivileged_bpf_disabled; do
 		mkdir -p "/run/kernel-settings/${setting%/*}"
 		cat "/proc/sys/$setting" >"/run/kernel-settings/$setting"
 		mount --bind "/run/kernel-settings/$setting" "/proc/sys/$setting"
