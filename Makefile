@@ -153,7 +153,7 @@ endif
 # The network plugins that make e2e-networks tries, each of a module of its own, and kube-proxy.
 NETWORKS := hack/cluster/networks
 .PHONY: networks
-networks: $(BIN)/kube-proxy bin/networks/kube-router bin/networks/flannel
+networks: $(BIN)/kube-proxy bin/networks/kube-router bin/networks/flannel bin/networks/cilium-agent
 
 bin/networks/kube-router: $(NETWORKS)/kube-router/go.mod $(NETWORKS)/kube-router/go.sum
 	@echo "build $@"
@@ -163,6 +163,11 @@ bin/networks/flannel: $(NETWORKS)/flannel/go.mod $(NETWORKS)/flannel/go.sum $(NE
 	@echo "build $@"
 	@CGO_ENABLED=1 go -C $(NETWORKS)/flannel build -o $(CURDIR)/bin/networks/ tool
 	@go -C $(NETWORKS)/flannel build -o $(CURDIR)/bin/networks/flannel-cni ./cni
+	@touch $@
+bin/networks/cilium-agent: $(NETWORKS)/cilium/go.mod $(NETWORKS)/cilium/go.sum
+	@echo "build $@"
+	@go -C $(NETWORKS)/cilium build -ldflags='-s -w' -o $(CURDIR)/bin/networks/ github.com/cilium/cilium/plugins/cilium-cni
+	@go -C $(NETWORKS)/cilium build -ldflags='-s -w' -o $(CURDIR)/$@ github.com/cilium/cilium/daemon
 	@touch $@
 
 .PHONY: kubectl-node-ipam
@@ -377,7 +382,7 @@ e2e: #: Run it in real kubeadm clusters: ranges, takeover and back, reboot; as r
 	@hack/e2e.sh -skip='^(TestThreeControlPlanes|TestNetworks|TestRenumber|TestUpgrade.*)$$'
 e2e-ha: #: Run it in a kubeadm cluster with three control planes: swap one after the other, kill, cut off and reboot leaders; as make e2e
 	@hack/e2e.sh -v -timeout=30m -run='^TestThreeControlPlanes$$'
-e2e-networks: #: Run Pods on bridge, flannel and kube-router, with kube-proxy in its modes, and print a table of plugins and cases; move a cluster to another range, to dual stack, and back; as make e2e
+e2e-networks: #: Run Pods on bridge, flannel, kube-router and Cilium, with kube-proxy in its modes, and print a table of plugins and cases; move a cluster to another range, to dual stack, and back; as make e2e
 	@NETWORKS=yes hack/e2e.sh -v -timeout=60m -run='^(TestNetworks|TestRenumber)$$'
 
 # The minor that `make e2e-upgrade` begins with: kubeadm goes one minor at a time.

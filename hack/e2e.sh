@@ -31,7 +31,7 @@ fi
 if [[ -n ${NETWORKS-} ]]; then
 	hack/ensure-c-compiler.sh # flannel has a backend in C.
 	make --no-print-directory networks kubectl-node-ipam
-	hack/ensure-cluster-programs.sh nft ipset
+	hack/ensure-cluster-programs.sh nft ipset clang-19 # Cilium's agent compiles what it loads into the kernel.
 else
 	hack/ensure-cluster-programs.sh
 fi

@@ -3,7 +3,7 @@
 # their network, iptables, which kubelets look for, and haproxy, behind which the API servers are. As root on Debian it says which
 # packages it is going to install, and installs them; elsewhere, or with INSTALL=no, it says what to do.
 #
-# usage: [INSTALL=no] hack/ensure-cluster-programs.sh [nft] [ipset]
+# usage: [INSTALL=no] hack/ensure-cluster-programs.sh [nft] [ipset] [clang-19]
 # With names it makes sure of those, too: network plugins and kube-proxy use them.
 set -euo pipefail
 

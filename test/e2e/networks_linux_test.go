@@ -251,12 +251,20 @@ func serverAt(address netip.Addr, port uint16) string {
 // askPod has a Pod ask another one, which is to see it under its own addresses.
 func (c *networkCluster) askPod(t *testing.T, from, to string) {
 	t.Helper()
-	var urls, want []string
-	own := c.pod(t, from)
-	for i, address := range c.pod(t, to) {
-		urls, want = append(urls, serverAt(address, 8080)), append(want, own[i].String())
+	var own []string
+	for _, address := range c.pod(t, from) {
+		own = append(own, address.String())
 	}
-	c.ask(t, from, urls, want)
+	c.askPodAs(t, own, from, to)
+}
+
+func (c *networkCluster) askPodAs(t *testing.T, seenAs []string, from, to string) {
+	t.Helper()
+	var urls []string
+	for _, address := range c.pod(t, to) {
+		urls = append(urls, serverAt(address, 8080))
+	}
+	c.ask(t, from, urls, seenAs)
 }
 
 func (c *networkCluster) tryOneNode(t *testing.T) string {
@@ -383,11 +391,18 @@ func (c *networkCluster) tryRangeOutside(t *testing.T) string {
 			log := c.podLogs(t, "node-3")
 			return strings.Contains(log, refusal), log[max(0, len(log)-1000):]
 		})
-		c.removeNode(t, "node-3")
-		c.kubectl(t, "delete", "clustercidr", "outside")
-		c.tryAll(t)
-		c.checkContainers(t, before)
+		c.removeRangeOutside(t, before)
 		return "**refused**: " + refusal
+	}
+	if c.plugin.natives {
+		inside := slices.Clone(c.nodes)
+		c.addPods(t, "node-3")
+		for _, node := range inside {
+			c.askPodAs(t, c.nodeAddresses(t, node), "a-"+node, "a-node-3")
+			c.askPod(t, "a-node-3", "a-"+node)
+		}
+		c.removeRangeOutside(t, before)
+		return "**source lost**"
 	}
 	c.addPods(t, "node-3")
 	c.tryOneNode(t)
@@ -395,6 +410,15 @@ func (c *networkCluster) tryRangeOutside(t *testing.T) string {
 	c.tryOutside(t)
 	c.checkContainers(t, before)
 	return works
+}
+
+// removeRangeOutside ends what is in the range outside, which others do not notice.
+func (c *networkCluster) removeRangeOutside(t *testing.T, before map[string]string) {
+	t.Helper()
+	c.removeNode(t, "node-3")
+	c.kubectl(t, "delete", "clustercidr", "outside")
+	c.tryAll(t)
+	c.checkContainers(t, before)
 }
 
 // podLogs are those of all Pods on a machine.
@@ -430,11 +454,11 @@ func (c *networkCluster) removeNode(t *testing.T, node string) {
 }
 
 // proxyCase restarts kube-proxy in a mode, and sees as whom Pods reach Services: with ClusterCIDR those of a range that it does not know are
-// masqueraded.
+// masqueraded, unless the plugin gives them their Services.
 func proxyCase(mode, detectLocal string) func(*networkCluster, *testing.T) string {
 	return func(c *networkCluster, t *testing.T) string {
 		c.setProxyMode(t, mode, detectLocal)
-		if detectLocal == "ClusterCIDR" && slices.Contains(c.nodes, "node-3") {
+		if detectLocal == "ClusterCIDR" && slices.Contains(c.nodes, "node-3") && !c.plugin.balances {
 			c.tryServices(t, "node-3")
 			return "**source lost**"
 		}

@@ -26,12 +26,20 @@ type plugin struct {
 	// module is the directory below hack/cluster/networks whose module has the plugin, of in that package, and manifest the file with its objects there:
 	// those that the plugin's own documentation says to apply. Without, hack/cluster itself configures bridge and host-local, and makes routes.
 	module, of, manifest string
+	// chart are Helm's flags, if manifest is a chart's directory.
+	chart []string
+	// crds are directories there whose objects come first.
+	crds []string
 	// edits are what a user of it has to change in that file, in pairs of old and new.
 	edits []string
 	// programs are those of its containers, in bin/networks.
 	programs map[string]string
 	// masquerades is whether what leaves the cluster has a Node's address.
 	masquerades bool
+	// balances is whether it gives Pods their Services itself, beside kube-proxy.
+	balances bool
+	// natives is whether it knows one range, and masquerades what goes to Pods outside of that.
+	natives bool
 	// refusal is what it says of a Node whose podCIDRs are outside of its one network.
 	refusal string
 }
@@ -50,6 +58,29 @@ var plugins = []plugin{
 		programs:    map[string]string{"install-cni": "kube-router", "kube-router": "kube-router"},
 		masquerades: true,
 	},
+	cilium("tunnel"),
+	cilium("native", "--set=autoDirectNodeRoutes=true,ipv4NativeRoutingCIDR=10.244.0.0/14,ipv6NativeRoutingCIDR=fd00:10:244::/46"),
+}
+
+// cilium follows podCIDRs with ipam: kubernetes. With native routing it is given one range that contains all but the one outside.
+func cilium(routing string, values ...string) plugin {
+	crds := "pkg/k8s/apis/cilium.io/client/crds/"
+	return plugin{
+		name: "Cilium " + routing, module: "cilium", of: "github.com/cilium/cilium", manifest: "install/kubernetes/cilium",
+		chart: append(values, "--namespace=kube-system", "--values=testdata/cilium-values.yaml", "--set=routingMode="+routing),
+		crds:  []string{crds + "v2", crds + "v2alpha1"},
+		edits: []string{
+			"              - SYS_RESOURCE\n", "", // For older kernels; a root in a container does not have it.
+			"- /init-container.sh\n", "- /usr/bin/true\n", // It would remove an earlier Cilium.
+			`- "/install-plugin.sh"`, "- /usr/bin/cp\n          - /usr/local/bin/cilium-cni\n          - /host/opt/cni/bin/",
+		},
+		programs: map[string]string{
+			"mount-bpf-fs": "cilium-agent", "clean-cilium-state": "cilium-agent", "install-cni-binaries": "cilium-cni", "cilium-agent": "cilium-agent",
+		},
+		masquerades: true,
+		balances:    true,
+		natives:     routing == "native",
+	}
 }
 
 // flannel is given one network that contains all ranges but the one outside.
@@ -79,18 +110,19 @@ func (p plugin) up(t *testing.T, c *cluster) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	content, err := os.ReadFile(filepath.Join(strings.TrimSpace(dir), p.manifest))
-	if err != nil {
-		t.Fatal(err)
+	dir = strings.TrimSpace(dir)
+	flags := []string{"--pod-network=false"}
+	for _, crds := range p.crds {
+		flags = append(flags, "--apply="+filepath.Join(dir, crds))
 	}
-	manifest := string(content)
+	manifest := p.objects(t, c, dir)
 	for i := 0; i < len(p.edits); i += 2 {
 		if !strings.Contains(manifest, p.edits[i]) {
 			t.Fatalf("%q is not in %s any more", p.edits[i], p.manifest)
 		}
 		manifest = strings.ReplaceAll(manifest, p.edits[i], p.edits[i+1])
 	}
-	flags := []string{"--pod-network=false", "--apply=" + writeFile(t, onHost(t, manifest, p.programs))}
+	flags = append(flags, "--apply="+writeFile(t, onHost(t, manifest, p.programs)))
 	seen := map[string]bool{}
 	for _, program := range p.programs {
 		if !seen[program] {
@@ -99,6 +131,24 @@ func (p plugin) up(t *testing.T, c *cluster) []string {
 		seen[program] = true
 	}
 	return flags
+}
+
+// objects are those of the manifest, or of the chart, in the plugin's module.
+func (p plugin) objects(t *testing.T, c *cluster, dir string) string {
+	t.Helper()
+	path := filepath.Join(dir, p.manifest)
+	if p.chart != nil {
+		objects, err := run(t.Context(), nil, c.bin("helm"), append([]string{"template", p.module, path, "--set=extraHostPathMounts[0].hostPath=" + dir + "/bpf"}, p.chart...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return objects
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
 }
 
 func imageOfProgram(program string) string { return "example.com/networks/" + program + ":v1" }
@@ -190,7 +240,7 @@ func runOnHost(pod *corev1.PodSpec, programs map[string]string) {
 		for i := range containers {
 			c := &containers[i]
 			c.Image, c.ImagePullPolicy = imageOfProgram(programs[c.Name]), corev1.PullNever
-			c.Env = append(c.Env, corev1.EnvVar{Name: "PATH", Value: "/usr/local/bin:/usr/sbin:/usr/bin"})
+			c.Env = append(c.Env, corev1.EnvVar{Name: "PATH", Value: "/usr/local/bin:/usr/sbin:/usr/bin:/usr/lib/llvm-19/bin"})
 			c.VolumeMounts = append(c.VolumeMounts, mounts...)
 		}
 	}
