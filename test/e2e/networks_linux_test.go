@@ -394,7 +394,7 @@ func (c *networkCluster) tryRangeOutside(t *testing.T) string {
 		c.removeRangeOutside(t, before)
 		return "**refused**: " + refusal
 	}
-	if c.plugin.natives {
+	if c.plugin.oneRange {
 		inside := slices.Clone(c.nodes)
 		c.addPods(t, "node-3")
 		for _, node := range inside {

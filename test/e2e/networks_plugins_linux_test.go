@@ -38,8 +38,8 @@ type plugin struct {
 	masquerades bool
 	// balances is whether it gives Pods their Services itself, beside kube-proxy.
 	balances bool
-	// natives is whether it knows one range, and masquerades what goes to Pods outside of that.
-	natives bool
+	// oneRange is whether it knows one range, and masquerades what goes to Pods outside of that.
+	oneRange bool
 	// refusal is what it says of a Node whose podCIDRs are outside of its one network.
 	refusal string
 }
@@ -79,7 +79,7 @@ func cilium(routing string, values ...string) plugin {
 		},
 		masquerades: true,
 		balances:    true,
-		natives:     routing == "native",
+		oneRange:    routing == "native",
 	}
 }
 
