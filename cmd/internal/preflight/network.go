@@ -184,7 +184,11 @@ func (n *network) cilium(where string, settings map[string]string) {
 	if mode := settings["ipam"]; mode != "kubernetes" {
 		n.add(problem, cilium, "its ipam mode is %q (%s), so Pods get addresses from Cilium and not from podCIDRs: ClusterCIDRs would change nothing. It follows them with ipam: kubernetes, in a new cluster", cmp.Or(mode, "cluster-pool"), where)
 	}
-	for _, name := range []string{"ipv4-native-routing-cidr", "ipv6-native-routing-cidr", "native-routing-cidr"} {
+	for _, family := range []string{"ipv4", "ipv6"} {
+		if settings["routing-mode"] == "tunnel" || settings["enable-"+family+"-masquerade"] == "false" {
+			continue // what goes through a tunnel keeps its source address
+		}
+		name := family + "-native-routing-cidr"
 		n.set(cilium, name+" of "+where, settings[name], masquerades)
 	}
 	n.well(cilium, "it follows podCIDRs")
