@@ -14,7 +14,7 @@ export default {
   customRules: rules,
   globs: [
     'docs/reference/{README,events-and-conditions,labels-and-annotations}.md', // The others have texts of the code, and of Kubernetes.
-    'docs/reference/{debug-json,health-messages}.md',
+    'docs/reference/{cluster-ipam-differences,debug-json,health-messages}.md',
     'README.md', 'docs/*.md', 'docs/{install,use,operate,concepts,cluster-ipam,engineering}/**/*.md',
     // Still to be listed: CONTRIBUTING.md, SECURITY.md, docs/engineering/performance.md.
     '!docs/engineering/performance.md',

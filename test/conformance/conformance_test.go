@@ -279,7 +279,7 @@ func cluster(name string, paused bool) action {
 }
 
 func TestConformance(t *testing.T) {
-	document, err := os.ReadFile("../../docs/cluster-ipam/differences.md")
+	document, err := os.ReadFile("../../docs/reference/cluster-ipam-differences.md")
 	if err != nil {
 		t.Fatal(err)
 	}
