@@ -27,7 +27,7 @@ const (
 	labelProvider = "cluster.x-k8s.io/provider"
 	// core is the provider of claims, addresses and Clusters: Cluster API itself, which allocates nothing.
 	core = "cluster-api"
-	// ourProviders is how the label begins where clusterctl has installed these controllers: docs/install/files.md names the providers.
+	// ourProviders is how the label begins where clusterctl has installed these controllers: docs/cluster-ipam/clusterctl.md names the providers.
 	ourProviders = "ipam-multicidr"
 )
 

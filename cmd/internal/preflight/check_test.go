@@ -284,6 +284,10 @@ func TestCheck(t *testing.T) {
 			s.clusterCIDRs = append(s.clusterCIDRs, second)
 			s.configMaps = configMap("cilium-config", "ipam", "kubernetes", "ipv4-native-routing-cidr", "10.244.0.0/16")
 		}, []string{"WARNING Cilium: ipv4-native-routing-cidr of ConfigMap kube-system/cilium-config [10.244.0.0/16] does not contain the range second"}},
+		"Cilium's tunnels need no native range": {func(s *state) {
+			s.clusterCIDRs = append(s.clusterCIDRs, second)
+			s.configMaps = configMap("cilium-config", "ipam", "kubernetes", "routing-mode", "tunnel", "ipv4-native-routing-cidr", "10.244.0.0/16")
+		}, nil},
 		"a cloud-controller-manager gives podCIDRs too": {func(s *state) {
 			s.pods = append(s.pods, pod("cloud-controller-manager-x", "/bin/ccm", "--allocate-node-cidrs=true", "--cloud-provider=x"))
 		}, []string{"WARNING second writer: Pod cloud-controller-manager-x has --allocate-node-cidrs: cannot tell whether it allocates"}},
