@@ -229,6 +229,24 @@ func TestStockPatchIsLate(t *testing.T) {
 	}
 }
 
+// As before, and the leader ends while it waits for that PATCH. The next one waits, too.
+func TestStockPatchIsLaterThanALeader(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		w.takeover = time.Minute
+		w.stockPatch(0, w.node("s1"), "10.0.0.0/24")
+		w.stockPatch(30*time.Second, w.node("s2"), "10.0.1.0/24")
+		w.pool("a", "10.0.0.0/22", 8)
+		w.node("n1")
+		r := w.start()
+		time.Sleep(5 * time.Second) // It has renewed its Lease twice.
+		w.kill(r)
+		w.start()
+		w.served(90*time.Second, "n1", "s2")
+		w.inRange("s2", "10.0.1.0/24")
+		w.settle(10 * time.Second)
+	})
+}
+
 // Nodes are refused by a webhook: they cost others nothing, and are not tried more often than every 10 s in the long run.
 func TestWebhookRefusesTheOldest(t *testing.T) {
 	inWorld(t, 1, func(w *world) {
