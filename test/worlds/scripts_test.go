@@ -229,6 +229,24 @@ func TestStockPatchIsLate(t *testing.T) {
 	}
 }
 
+// As before, and the leader ends while it waits for that PATCH. The next one waits, too.
+func TestStockPatchIsLaterThanALeader(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		w.takeover = time.Minute
+		w.stockPatch(0, w.node("s1"), "10.0.0.0/24")
+		w.stockPatch(30*time.Second, w.node("s2"), "10.0.1.0/24")
+		w.pool("a", "10.0.0.0/22", 8)
+		w.node("n1")
+		r := w.start()
+		time.Sleep(5 * time.Second) // It has renewed its Lease twice.
+		w.kill(r)
+		w.start()
+		w.served(90*time.Second, "n1", "s2")
+		w.inRange("s2", "10.0.1.0/24")
+		w.settle(10 * time.Second)
+	})
+}
+
 // Nodes are refused by a webhook: they cost others nothing, and are not tried more often than every 10 s in the long run.
 func TestWebhookRefusesTheOldest(t *testing.T) {
 	inWorld(t, 1, func(w *world) {
@@ -298,7 +316,37 @@ func TestNewLeaderAndAStaleCache(t *testing.T) {
 	})
 }
 
-// As before, and a proxy without a backend answers the first read of each kind with 404. That does not mean that the API server has no Nodes.
+// As before, and each later list is cut between two pages. What is not in the part that came is not gone.
+func TestNewLeaderAndListsThatAreCut(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		w.watchLists = false
+		w.pool("a", "10.0.0.0/22", 8, "n")
+		w.many(pageSize)
+		w.node("m", "m=1")
+		r := w.serving()
+		time.Sleep(time.Minute) // By now every cache has m.
+		w.served(time.Second, w.node("n", "n=1"))
+		w.kill(r)
+		w.pool("b", "10.0.0.0/22", 8, "m")
+		w.do(func() { w.lag[nodes] = 40 * time.Second })
+		w.faults = func(*link) func(request) fault {
+			pages := 0
+			return func(r request) (f fault) {
+				if r.resource == nodes && r.query.Has("continue") {
+					if pages++; pages > 1 {
+						f.refused = http.StatusGone
+					}
+				}
+				return f
+			}
+		}
+		w.start()
+		w.served(2*time.Minute, "m")
+		w.settle(time.Minute)
+	})
+}
+
+// A cache lags in the same way, and a proxy without a backend answers the first read of each kind with 404. That does not mean that the API server has no Nodes.
 func TestNewLeaderAndAProxyWithoutABackend(t *testing.T) {
 	inWorld(t, 1, func(w *world) {
 		w.watchLists = false
@@ -387,7 +435,8 @@ func TestStartUnderChurn(t *testing.T) {
 	})
 }
 
-// While a leader starts with a cache from before they were created, and reads take 100 ms, very many Nodes are deleted. It does not ask for each of them.
+// While a leader starts with a cache from before they were created, and reads take 100 ms, very many Nodes are deleted, and one is created again. It does not
+// ask for each of them.
 func TestStartDuringMassDeletion(t *testing.T) {
 	inWorld(t, 1, func(w *world) {
 		w.watchLists, w.bookmarks = false, 0
@@ -413,11 +462,12 @@ func TestStartDuringMassDeletion(t *testing.T) {
 		for _, name := range many {
 			w.delete(nodes, name)
 		}
+		w.node(many[0])
 		w.do(func() {
 			w.lag[nodes], w.compacted = 0, w.revision
 			w.cutStreams(func(*stream) bool { return true })
 		})
-		w.served(10*time.Second, w.node("new"))
+		w.served(10*time.Second, many[0], w.node("new"))
 		w.settle(10 * time.Second)
 	})
 }
