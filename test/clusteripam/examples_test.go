@@ -56,7 +56,7 @@ func TestExamples(t *testing.T) {
 				t.Errorf("%s %s: %v", kinds[w.of], w.name, err)
 			}
 		}
-		for _, file := range []string{"docs/cluster-ipam/README.md", "manifests/monitoring/cluster-ipam-prometheusrule.yaml", "manifests/charts/cluster-ipam-controller/templates/NOTES.txt"} {
+		for _, file := range []string{"docs/cluster-ipam/README.md", "manifests/charts/cluster-ipam-controller/templates/NOTES.txt"} {
 			c.namesKinds(file)
 		}
 	})

@@ -225,7 +225,7 @@ func TestInfobloxNotReady(t *testing.T) {
 		}
 		// The pool of a claim is corrected in the claim.
 		for name, says := range map[string]string{
-			"claim-i":     `NetworkNotFound: Infoblox has no network 10.9.0.0/24 in the network view default. Create it there, or correct spec.nodeNetwork.cidr of the ClusterIPAMClaim claim-i.`,
+			"claim-i":     `NetworkNotFound: Infoblox has no network 10.9.0.0/24 in the network view default. Create it there, or correct spec.nodeNetwork of the ClusterIPAMClaim claim-i.`,
 			"claim-later": `AuthenticationFailed: The InfobloxInstance later does not exist. Create it, or name another one in the annotation networking.x-k8s.io/infoblox-instance of the ClusterIPAMClaim claim-later.`,
 		} {
 			c.create(claims, name, fmt.Sprintf(`{metadata: {annotations: {networking.x-k8s.io/infoblox-instance: %q}}, spec: {provider: ipam-infoblox, nodeNetwork: {cidr: 10.9.0.0/24, gateway: 10.9.0.1}}}`,
