@@ -54,8 +54,6 @@ type claim struct {
 	object *v1beta2.IPAddressClaim
 	pool   *pool
 	block  netip.Prefix // that it holds; not valid if it has none
-	// unused: this process has chosen the block, and has not asked for an IPAddress with it. So the claim can have another one, whatever it says.
-	unused bool
 }
 
 // address is an IPAddress.
@@ -303,7 +301,6 @@ func (p *pool) clashes() (all [][]*address) {
 // hold makes a claim hold a block in place of what it holds; nothing if the block is not valid.
 func (a *allocator) hold(c *claim, block netip.Prefix) {
 	before, p := c.block, c.pool
-	c.unused = false
 	if before == block {
 		return
 	}
@@ -332,7 +329,7 @@ func (a *allocator) wake(p *pool, block netip.Prefix) {
 // want returns what a claim holds. A claim that holds nothing is given the next block, unless others wait for longer. by says who else has an address of
 // the block; empty if it is the claim's alone.
 func (a *allocator) want(c *claim) (block netip.Prefix, by string) {
-	if (c.unused || !blockSaid(c.object).IsValid()) && c.first() != "" { // No machine knows of it, or somebody has decided so.
+	if !blockSaid(c.object).IsValid() && c.first() != "" { // Nobody knows of it yet, or somebody has decided so.
 		a.hold(c, netip.Prefix{})
 	}
 	a.wait(c)
@@ -372,7 +369,6 @@ func (a *allocator) serve(p *pool) {
 		}
 		if delete(p.waiting, c); a.wants(c) {
 			a.hold(c, block)
-			c.unused = true
 			a.touchClaim(c)
 		}
 	}

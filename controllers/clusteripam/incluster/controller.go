@@ -170,7 +170,6 @@ func (l *logic) Allocate(_ context.Context, claim *v1beta2.IPAddressClaim, pool 
 			err = writes.Pending{}
 			return
 		}
-		c.unused = false
 		given.Address, given.Prefix, given.Gateway = block.Addr(), o.spec.addresses.Prefix, o.spec.gateway
 		if o.kind.prefixes {
 			given.Prefix = block.Bits()
