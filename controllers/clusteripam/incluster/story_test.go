@@ -545,6 +545,29 @@ func TestAnIPAddressArrivesLate(t *testing.T) {
 	}
 }
 
+// Somebody creates an IPAddress with the address that a claim has just been given, before the claim's own is created. The claim says that address, so it keeps it, and
+// waits until somebody has decided: to give it another one could leave two claims that say the same.
+func TestAnIPAddressComesBetween(t *testing.T) {
+	tell(t, func(s *story) {
+		s.pool("p", "{addresses: [10.0.0.10-10.0.0.11], prefix: 24}")
+		s.process.Crash()
+		s.fault = func(verb string, _ *runner.Kind, name string) (f contracttest.Fault) {
+			if verb == "patch" && name == "a" {
+				f.After = 5 * time.Second
+			}
+			return f
+		}
+		s.run()
+		s.claim("a", "p") // It says 10.0.0.10 now, and no answer has come.
+		s.address("b", "10.0.0.10")
+		time.Sleep(time.Minute)
+		s.says("a", v1beta2.ReasonAllocationFailed, "Without the annotation this claim gets another address.")
+		s.edit(runner.IPAddressClaims, of("a"), "metadata: {annotations: {networking.x-k8s.io/address: null}}")
+		time.Sleep(time.Minute)
+		s.has("a=10.0.0.11", "b=10.0.0.10")
+	})
+}
+
 // Where all answers come, and the watch is faster, an address costs three writes, and nothing is read from etcd.
 func TestWhatAnAddressCosts(t *testing.T) {
 	tell(t, func(s *story) {
