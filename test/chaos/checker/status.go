@@ -155,9 +155,6 @@ func (c *Checker) overlapping(p *pool) string {
 			return networkingv1.ReasonSpecialAddresses
 		}
 	}
-	if slices.ContainsFunc(p.ranges, func(r Range) bool { return r.BlockBits == 0 }) {
-		return networkingv1.ReasonSpecialAddresses // also if a part is excluded: a block is all addresses
-	}
 	for _, o := range c.pools {
 		for _, r := range o.ranges {
 			if o != p && p.gives(r.Prefix, o.withheld()) {
