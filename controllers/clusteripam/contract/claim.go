@@ -63,7 +63,7 @@ func (c *Contract) serve(ctx context.Context, claim *v1beta2.IPAddressClaim, poo
 	if claim, err = c.mark(ctx, claim, address, c.Provider.Says(address)); err != nil {
 		return err
 	}
-	if claim.Status.AddressRef.Name != address.Name || Unmarked(address) { // The claim was not told, or by another program.
+	if claim.Status.AddressRef.Name != address.Name || Unmarked(address) || madeFor(address) != claim.UID { // The claim was not told, or by another program.
 		if err := c.Provider.Confirm(ctx, claim, address); err != nil {
 			return c.wait(ctx, claim, err)
 		}
@@ -93,17 +93,14 @@ func movedAway(objects ...metav1.Object) error {
 			what, AnnotationDeleteForMove)}
 }
 
-// givenUp is how long after clusterctl has deleted an IPAddress a move counts as given up, if the claim is still there and is not marked.
-const givenUp = time.Hour
-
 // allocate creates the IPAddress of a claim, unless clusterctl has deleted it because it is in another cluster by now.
 func (c *Contract) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim, pool metav1.Object) error {
 	c.mu.Lock()
-	until := c.moved[claim.UID].Add(givenUp)
+	moved := c.moved[claim.UID]
 	c.mu.Unlock()
-	if rest := time.Until(until); rest > 0 {
-		return c.wait(ctx, claim, Waits{Reason: ReasonMoved, Again: rest, Message: fmt.Sprintf(
-			"clusterctl has deleted the IPAddress, because it has moved it to another cluster. If the move was given up, the IPAddress comes back at %s.", until.UTC().Format(time.RFC3339))})
+	if moved {
+		return c.wait(ctx, claim, Waits{Reason: ReasonMoved, Message: "clusterctl has deleted the IPAddress, because it has moved it to another cluster. " +
+			"If the move was given up, delete in the other cluster what has arrived there, and restart this controller: the IPAddress comes back."})
 	}
 	for range 2 {
 		given, unable := c.Provider.Allocate(ctx, claim, pool)
@@ -125,15 +122,7 @@ func (c *Contract) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim, 
 // its pool. It takes them from its IPAddress, which may be nil: the claim can have lost them, or come from a backup of the time before. It returns the claim as
 // it is stored.
 func (c *Contract) mark(ctx context.Context, claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress, said map[string]string) (*v1beta2.IPAddressClaim, error) {
-	carried := map[string]string{}
-	for _, key := range c.Carries {
-		if value, ok := Own(claim)[key]; ok {
-			carried[key] = value
-		}
-		if address != nil && Own(address)[key] != "" {
-			carried[key] = Own(address)[key]
-		}
-	}
+	carried := c.carried(claim, address)
 	maps.Copy(carried, said)
 	want := claim.DeepCopy()
 	// A claim that has nothing stays behind: in the other cluster it could be given what claims have that arrive there after it.
@@ -153,6 +142,27 @@ func (c *Contract) mark(ctx context.Context, claim *v1beta2.IPAddressClaim, addr
 		return claim, nil
 	}
 	return stored, nil
+}
+
+// carried returns what a claim carries, or else its IPAddress, which may be nil. The IPAddress knows better, unless it is of a former claim of the name.
+func (c *Contract) carried(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) map[string]string {
+	all := map[string]string{}
+	for _, key := range c.Carries {
+		if value, ok := Own(claim)[key]; ok {
+			all[key] = value
+		}
+		if address != nil && Own(address)[key] != "" && (all[key] == "" || !former(claim, address)) {
+			all[key] = Own(address)[key]
+		}
+	}
+	return all
+}
+
+// former reports whether an IPAddress says that it is of another claim than this one of its name.
+func former(claim *v1beta2.IPAddressClaim, address *v1beta2.IPAddress) bool {
+	is, marked := Owner(claim)
+	was, also := Owner(address)
+	return marked && also && is != was
 }
 
 // carry replaces the annotations of an object that are the contract's or the provider's.

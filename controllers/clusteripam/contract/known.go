@@ -32,13 +32,13 @@ type Contract struct {
 
 	mu       sync.Mutex                                         // guards what follows
 	creating map[types.UID]time.Time                            // by UID of the claim: until when a create of its IPAddress without an answer can be carried out, also if the watch shows one, perhaps of a restore; zero: the watch may not show it yet
-	moved    map[types.UID]time.Time                            // by UID of the claim: when clusterctl has deleted its IPAddress
+	moved    map[types.UID]bool                                 // UIDs of claims whose IPAddress clusterctl has deleted
 	gone     map[types.NamespacedName][]*v1beta2.IPAddressClaim // claims that are gone, and whose IPAddress may exist or may be created
 }
 
 // New returns the Contract of a term. It makes no requests.
 func New(cfg Config) *Contract {
-	c := &Contract{Config: cfg, creating: map[types.UID]time.Time{}, moved: map[types.UID]time.Time{}, gone: map[types.NamespacedName][]*v1beta2.IPAddressClaim{}}
+	c := &Contract{Config: cfg, creating: map[types.UID]time.Time{}, moved: map[types.UID]bool{}, gone: map[types.NamespacedName][]*v1beta2.IPAddressClaim{}}
 	c.Claims = runner.Read(cfg.Term, runner.IPAddressClaims, c.claimChanged)
 	c.Claims.Index(byToken, tokensOf)
 	c.Addresses = runner.Read(cfg.Term, runner.IPAddresses, c.addressChanged)
@@ -98,7 +98,7 @@ func (c *Contract) addressChanged(before, now *v1beta2.IPAddress) {
 	case now != nil && c.creating[owner].IsZero(): // A create with an answer is over.
 		delete(c.creating, owner)
 	case now == nil && claimed && GoingAway(before):
-		c.moved[claim.UID] = time.Now()
+		c.moved[claim.UID] = true
 	}
 	c.mu.Unlock()
 	c.Provider.AddressShown(before, now)

@@ -18,6 +18,7 @@ const settled = 15 * time.Second
 // record is what goes on with the host records of one name.
 type record struct {
 	busy  bool      // a claim works on them
+	fails error     // how Infoblox fails, if that is why nothing is sent
 	until time.Time // until when nothing is sent: a write without an answer can still be carried out, or Infoblox fails
 }
 
@@ -27,6 +28,8 @@ func (l *logic) work(at recordName) (done func(), err error) {
 	defer l.mu.Unlock()
 	r := l.record(at)
 	switch rest := time.Until(r.until); {
+	case rest > 0 && r.fails != nil:
+		return nil, r.fails
 	case rest > 0:
 		return nil, writes.Later(rest)
 	case r.busy:
@@ -55,7 +58,13 @@ func (l *logic) record(at recordName) *record {
 func (l *logic) unsettle(at recordName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.record(at).until = time.Now().Add(settled)
+	l.quiet(at, nil)
+}
+
+// quiet notes that nothing is sent about the host records of a name for a while, and why if Infoblox fails. The caller holds the lock.
+func (l *logic) quiet(at recordName, fails error) {
+	r := l.record(at)
+	r.fails, r.until = fails, time.Now().Add(settled)
 }
 
 // send sends a write about the host records of a name, once. A shutdown does not interrupt it: its outcome would not be known.
@@ -76,7 +85,9 @@ func (l *logic) send(ctx context.Context, at recordName, write func(context.Cont
 // that changes has the claim worked on at once.
 func (l *logic) hosts(ctx context.Context, c *wapi.Client, at recordName) (found []wapi.Record, err error) {
 	if found, err = c.Hosts(ctx, at.name, at.networkView); err != nil {
-		l.unsettle(at)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.quiet(at, err)
 	}
 	return found, err
 }

@@ -186,7 +186,7 @@ func (l *logic) Says(address *v1beta2.IPAddress) map[string]string {
 // visit returns the records that Infoblox has under the name of a claim's host record, and keeps others from them until done is called.
 func (l *logic) visit(ctx context.Context, at recordName, reason string) (c *wapi.Client, found []wapi.Record, done func(), err error) {
 	if done, err = l.work(at); err != nil {
-		return nil, nil, nil, err
+		return nil, nil, nil, failed(reason, "does not show the host record "+at.name, err)
 	}
 	l.mu.Lock()
 	s := l.servers[at.instance]

@@ -91,6 +91,7 @@ type world struct {
 	ignoresExclude bool
 	// away: no request arrives, and failed is how many did not.
 	away   atomic.Bool
+	denied atomic.Bool // host records may not be read
 	failed atomic.Int64
 	// slow is how long the answer to a write to Infoblox takes at least.
 	slow      time.Duration
@@ -228,6 +229,9 @@ func (l line) RoundTrip(r *http.Request) (*http.Response, error) {
 	case l.w.away.Load():
 		time.Sleep(f.Before + time.Millisecond)
 		return nil, fmt.Errorf("%w: %d", contracttest.ErrUnanswered, l.w.failed.Add(1))
+	case l.w.denied.Load() && r.Method == http.MethodGet && path == "record:host":
+		time.Sleep(f.Before + time.Millisecond)
+		return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(`{"text": "no permission"}`)), Request: r}, nil
 	case f.Unanswered && !f.Lost:
 		go func() {
 			time.Sleep(f.Before)

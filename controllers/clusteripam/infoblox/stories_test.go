@@ -645,3 +645,39 @@ func TestMachine(t *testing.T) {
 		}
 	}
 }
+
+// The user in the Secret may not read host records. All claims that share a name say so at once.
+func TestHostRecordsMayNotBeRead(t *testing.T) {
+	tell(t, nil, func(w *world) {
+		w.denied.Store(true)
+		names := []string{"a", "b", "c", "d"}
+		for _, name := range names {
+			w.createClaim(name, "v4", map[string]string{v1alpha1.AnnotationHostname: "m"})
+		}
+		time.Sleep(5 * time.Second)
+		for _, name := range names {
+			w.wantReady(name, v1beta2.ReasonAllocationFailed, "no permission")
+		}
+		w.denied.Store(false)
+		time.Sleep(time.Minute)
+		for _, name := range names {
+			w.wantReady(name, "Ready", "")
+		}
+	})
+}
+
+// A claim was created again under its name and has a host record, but no IPAddress yet, when the controllers are stopped. A restore brings the IPAddress of the former
+// claim of that name. The claim is deleted: its own record is given up, and an event tells of the address.
+func TestAFormerIPAddressIsRestored(t *testing.T) {
+	const was, is = "eeeeeeee-0000-4000-8000-000000000001", "eeeeeeee-0000-4000-8000-000000000002"
+	tell(t, func(w *world) {
+		w.wapiDo("POST", "record:host", hostOf("m2.example.com", "Kubernetes IPAddressClaim "+is+" (a/x)", "10.0.1.3"))
+		w.createClaim("x", "v4", restored("x", is, "m2.example.com", ""))
+		w.putAddress("v4", "x", "10.0.1.2", restored("x", was, "m1.example.com", "10.0.1.2"))
+	}, func(w *world) {
+		w.deleteClaim("x")
+		time.Sleep(5 * time.Minute)
+		w.wantGone("x")
+		w.wantRecords("m2.example.com 10.0.1.3: ") // and its comment names no claim
+	})
+}
