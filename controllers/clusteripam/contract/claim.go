@@ -100,7 +100,7 @@ func (c *Contract) allocate(ctx context.Context, claim *v1beta2.IPAddressClaim, 
 	c.mu.Unlock()
 	if moved {
 		return c.wait(ctx, claim, Waits{Reason: ReasonMoved, Message: "clusterctl has deleted the IPAddress, because it has moved it to another cluster. " +
-			"If the move was given up, delete in the other cluster what has arrived there, and restart this controller: the IPAddress comes back."})
+			"If the move was given up, and the other cluster does not have the claim, restart this controller: the IPAddress comes back."})
 	}
 	for range 2 {
 		given, unable := c.Provider.Allocate(ctx, claim, pool)

@@ -100,6 +100,9 @@ func (c *Contract) addressChanged(before, now *v1beta2.IPAddress) {
 	case now == nil && claimed && GoingAway(before):
 		c.moved[claim.UID] = true
 	}
+	if now != nil && claimed && !GoingAway(now) { // It is back.
+		delete(c.moved, claim.UID)
+	}
 	c.mu.Unlock()
 	c.Provider.AddressShown(before, now)
 	c.Queue(NameOf(last))

@@ -17,8 +17,9 @@ const settled = 15 * time.Second
 
 // record is what goes on with the host records of one name.
 type record struct {
-	busy  bool      // a claim works on them
-	fails error     // how Infoblox fails, if that is why nothing is sent
+	busy  bool  // a claim works on them
+	fails error // how the Infoblox of the InfobloxInstance of this name fails, if that is why nothing is sent
+	of    string
 	until time.Time // until when nothing is sent: a write without an answer can still be carried out, or Infoblox fails
 }
 
@@ -28,7 +29,7 @@ func (l *logic) work(at recordName) (done func(), err error) {
 	defer l.mu.Unlock()
 	r := l.record(at)
 	switch rest := time.Until(r.until); {
-	case rest > 0 && r.fails != nil:
+	case rest > 0 && r.fails != nil && r.of == at.instance:
 		return nil, r.fails
 	case rest > 0:
 		return nil, writes.Later(rest)
@@ -64,7 +65,7 @@ func (l *logic) unsettle(at recordName) {
 // quiet notes that nothing is sent about the host records of a name for a while, and why if Infoblox fails. The caller holds the lock.
 func (l *logic) quiet(at recordName, fails error) {
 	r := l.record(at)
-	r.fails, r.until = fails, time.Now().Add(settled)
+	r.fails, r.of, r.until = fails, at.instance, time.Now().Add(settled)
 }
 
 // send sends a write about the host records of a name, once. A shutdown does not interrupt it: its outcome would not be known.
