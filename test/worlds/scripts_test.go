@@ -298,11 +298,13 @@ func TestKilledWithoutElection(t *testing.T) {
 	})
 }
 
-// The cache of a new leader lags behind what the leader before it has stored. No block of that is free.
-func TestNewLeaderAndAStaleCache(t *testing.T) {
+// newLeaderAndAStaleCache has a leader start whose cache lags behind what the leader before it has stored, in a cluster with some more Nodes. No block of
+// that is free.
+func newLeaderAndAStaleCache(t *testing.T, more int, faults func(*link) func(request) fault) {
 	inWorld(t, 1, func(w *world) {
 		w.watchLists = false
 		w.pool("a", "10.0.0.0/22", 8, "n")
+		w.many(more)
 		w.node("m", "m=1")
 		r := w.serving()
 		time.Sleep(time.Minute) // By now every cache has m.
@@ -310,66 +312,40 @@ func TestNewLeaderAndAStaleCache(t *testing.T) {
 		w.kill(r)
 		w.pool("b", "10.0.0.0/22", 8, "m")
 		w.do(func() { w.lag[nodes] = 40 * time.Second })
+		w.faults = faults
 		w.start()
 		w.served(2*time.Minute, "m")
 		w.settle(time.Minute)
 	})
 }
 
-// As before, and each later list is cut between two pages. What is not in the part that came is not gone.
+func TestNewLeaderAndAStaleCache(t *testing.T) { newLeaderAndAStaleCache(t, 0, nil) }
+
+// Each later list is cut between two pages. What is not in the part that came is not gone.
 func TestNewLeaderAndListsThatAreCut(t *testing.T) {
-	inWorld(t, 1, func(w *world) {
-		w.watchLists = false
-		w.pool("a", "10.0.0.0/22", 8, "n")
-		w.many(pageSize)
-		w.node("m", "m=1")
-		r := w.serving()
-		time.Sleep(time.Minute) // By now every cache has m.
-		w.served(time.Second, w.node("n", "n=1"))
-		w.kill(r)
-		w.pool("b", "10.0.0.0/22", 8, "m")
-		w.do(func() { w.lag[nodes] = 40 * time.Second })
-		w.faults = func(*link) func(request) fault {
-			pages := 0
-			return func(r request) (f fault) {
-				if r.resource == nodes && r.query.Has("continue") {
-					if pages++; pages > 1 {
-						f.refused = http.StatusGone
-					}
+	newLeaderAndAStaleCache(t, pageSize, func(*link) func(request) fault {
+		pages := 0
+		return func(r request) (f fault) {
+			if r.resource == nodes && r.query.Has("continue") {
+				if pages++; pages > 1 {
+					f.refused = http.StatusGone
 				}
-				return f
 			}
+			return f
 		}
-		w.start()
-		w.served(2*time.Minute, "m")
-		w.settle(time.Minute)
 	})
 }
 
-// A cache lags in the same way, and a proxy without a backend answers the first read of each kind with 404. That does not mean that the API server has no Nodes.
+// A proxy without a backend answers the first read of each kind with 404. That does not mean that the API server has no Nodes.
 func TestNewLeaderAndAProxyWithoutABackend(t *testing.T) {
-	inWorld(t, 1, func(w *world) {
-		w.watchLists = false
-		w.pool("a", "10.0.0.0/22", 8, "n")
-		w.node("m", "m=1")
-		r := w.serving()
-		time.Sleep(time.Minute) // By now every cache has m.
-		w.served(time.Second, w.node("n", "n=1"))
-		w.kill(r)
-		w.pool("b", "10.0.0.0/22", 8, "m")
-		w.do(func() { w.lag[nodes] = 40 * time.Second })
-		w.faults = func(*link) func(request) fault {
-			answered := map[string]bool{leases: true}
-			return func(r request) (f fault) {
-				if r.method == http.MethodGet && !answered[r.resource] {
-					answered[r.resource], f = true, fault{refused: http.StatusNotFound, text: "default backend - 404"}
-				}
-				return f
+	newLeaderAndAStaleCache(t, 0, func(*link) func(request) fault {
+		answered := map[string]bool{leases: true}
+		return func(r request) (f fault) {
+			if r.method == http.MethodGet && !answered[r.resource] {
+				answered[r.resource], f = true, fault{refused: http.StatusNotFound, text: "default backend - 404"}
 			}
+			return f
 		}
-		w.start()
-		w.served(2*time.Minute, "m")
-		w.settle(time.Minute)
 	})
 }
 

@@ -186,7 +186,7 @@ func (n *network) cilium(where string, settings map[string]string) {
 	}
 	for _, family := range []string{"ipv4", "ipv6"} {
 		if settings["routing-mode"] == "tunnel" || settings["enable-"+family+"-masquerade"] == "false" {
-			continue // what goes through a tunnel keeps its source address
+			continue // traffic between Pods is not masqueraded
 		}
 		name := family + "-native-routing-cidr"
 		n.set(cilium, name+" of "+where, settings[name], masquerades)

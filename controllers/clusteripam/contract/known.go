@@ -30,8 +30,10 @@ type Contract struct {
 	Addresses runner.Lister[*v1beta2.IPAddress]
 	clusters  runner.Lister[*Cluster]
 
-	mu       sync.Mutex                                         // guards what follows
-	creating map[types.UID]time.Time                            // by UID of the claim: until when a create of its IPAddress without an answer can be carried out, also if the watch shows one, perhaps of a restore; zero: the watch may not show it yet
+	mu sync.Mutex // guards what follows
+	// creating is until when a create of an IPAddress without an answer can be carried out, by UID of the claim. It counts also if the watch shows an
+	// IPAddress, since a restore may have made that one. Zero: the create has an answer, and the watch may not show the IPAddress yet.
+	creating map[types.UID]time.Time
 	moved    map[types.UID]bool                                 // UIDs of claims whose IPAddress clusterctl has deleted
 	gone     map[types.NamespacedName][]*v1beta2.IPAddressClaim // claims that are gone, and whose IPAddress may exist or may be created
 }

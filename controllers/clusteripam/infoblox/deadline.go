@@ -17,10 +17,10 @@ const settled = 15 * time.Second
 
 // record is what goes on with the host records of one name.
 type record struct {
-	busy  bool  // a claim works on them
-	fails error // how the Infoblox of the InfobloxInstance of this name fails, if that is why nothing is sent
-	of    string
+	busy  bool      // a claim works on them
 	until time.Time // until when nothing is sent: a write without an answer can still be carried out, or Infoblox fails
+	fails error     // how Infoblox fails, if that is why
+	of    string    // the name of the InfobloxInstance that fails
 }
 
 // work keeps others from the host records of a name until done is called. It fails while somebody else works on them, and while nothing is sent about them.

@@ -28,7 +28,7 @@ type upstream struct {
 	*httptest.Server
 	config *rest.Config // with the manager's certificate
 
-	arrived chan string // method and body of each request, as far as somebody receives them
+	arrived chan string // method and body of each request for which a test waits
 	hits    atomic.Int32
 	ended   chan error // why the context of a watch ended
 }
